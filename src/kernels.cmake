@@ -1,0 +1,8 @@
+# One template source a kernel family (src/kernels/cpu/*.inl), one translation unit an instruction set (isa_*.cpp), each
+# with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
+sluice_layer(kernels DEPS base tensor quant)
+set(kernel_flags -ffp-contract=off)
+set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES
+  COMPILE_OPTIONS "${kernel_flags};-mavx2;-mfma;-mf16c")
+set_source_files_properties(kernels/cpu/isa_avx512.cpp PROPERTIES
+  COMPILE_OPTIONS "${kernel_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
