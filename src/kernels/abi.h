@@ -1,0 +1,175 @@
+// The kernel ABI: what a backend does for a model, as plain structs over arrays and one table of function pointers.
+// Functions know nothing of sequences' meaning, models or files. All tensors are row-major float32 unless a field says
+// otherwise. Shapes: T tokens in the step, S sequences, H query heads, G KV heads, D head size, K inputs, N outputs.
+//
+// Bitwise contract: a token's result depends on its own inputs alone - never on T, on the rows beside it, on the chunk it
+// came in or on the number of threads. Every tile shape folds in one order.
+//
+// Errors: none at run time; sizes are the caller's promise (checked when plans and weights are built). noexcept throughout.
+// Threads: one call at a time per Context; a call uses the context's workers and returns when the result is complete.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace sluice::kernels {
+
+// A backend's workers and scratch memory; made by KernelTable::create.
+struct Context;
+
+// An immutable weight matrix [N, K] in the backend's own tile order, made by KernelTable::pack.
+struct PackedWeight {
+  WeightType type{};
+  int rows = 0, cols = 0;      // N, K
+  const void* data = nullptr;  // backend memory, `bytes` long, 64-byte aligned
+  size_t bytes = 0;
+};
+
+// What is done to a linear's input before the product; the result is shared by all of its outputs.
+enum class Prologue : uint8_t {
+  kNone,
+  kRmsNorm,   // x / sqrt(mean(x^2) + eps) * norm_weight
+  kSiluMul,   // silu(x[:, :K]) * x[:, K:2K]: x has 2K columns
+  kGeluMul,   // gelu_tanh(x[:, :K]) * x[:, K:2K]
+};
+
+struct LinearOutput {
+  PackedWeight weight;           // [N, K]
+  const float* bias = nullptr;   // [N] or none
+  float* y = nullptr;            // [T, N] at y_stride floats a row
+  int y_stride = 0;
+  bool accumulate = false;       // y += (residual stream) instead of y =
+};
+
+// y_i = prologue(x) * W_i^T + bias_i, for up to kMaxLinearOutputs weights of one K.
+constexpr int kMaxLinearOutputs = 3;
+struct LinearArgs {
+  int num_tokens = 0;            // T (may be 0)
+  const float* x = nullptr;      // [T, K] or [T, 2K], x_stride floats a row
+  int x_stride = 0;
+  Prologue prologue = Prologue::kNone;
+  const float* norm_weight = nullptr;  // [K]
+  float eps = 0;
+  int num_outputs = 0;
+  LinearOutput out[kMaxLinearOutputs];
+};
+
+// y[t] = decode(table[ids[t]]) * scale. The table is in the file's own layout (not packed).
+struct EmbedArgs {
+  int num_tokens = 0;
+  const int32_t* ids = nullptr;  // [T], each in [0, vocab)
+  WeightType type{};
+  const void* table = nullptr;   // rows of row_bytes each
+  size_t row_bytes = 0;
+  int dim = 0;
+  float scale = 1;
+  float* y = nullptr;            // [T, dim]
+};
+
+// y (+)= rmsnorm(x) * weight, for norms that stand alone (post norms, final norm).
+struct NormArgs {
+  int num_tokens = 0, dim = 0;
+  const float* x = nullptr;      // [T, dim], x_stride
+  int x_stride = 0;
+  const float* weight = nullptr; // [dim]
+  float eps = 0;
+  float* y = nullptr;            // [T, dim], y_stride
+  int y_stride = 0;
+  bool accumulate = false;
+};
+
+// One step's view of sequences, common to rope_append and attention.
+struct BatchView {
+  int num_tokens = 0, num_sequences = 0;
+  const int32_t* positions = nullptr;    // [T]
+  const int32_t* sequence_of = nullptr;  // [T] index into the sequences of this step
+  const int32_t* query_begin = nullptr;  // [S+1] into tokens
+  const int32_t* kv_len = nullptr;       // [S] tokens in the cache after this step's append
+  const int32_t* block_begin = nullptr;  // [S+1] into block_ids
+  const int32_t* block_ids = nullptr;    // [B]
+  int block_tokens = 16;                 // a multiple of 16
+};
+
+// One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.
+struct CacheView {
+  DType dtype = DType::kF16;
+  void* keys = nullptr;
+  void* values = nullptr;
+  size_t block_stride = 0;  // bytes from one block's keys (and values) to the next = G * block_tokens * D * dtype_bytes
+};
+
+enum class RopeStyle : uint8_t { kInterleaved, kHalves };  // pairs (2i, 2i+1) / (i, i + n_rot/2)
+
+// Per head: optional RMS norm, rotation of q and k, then k and v go to the cache at (positions[t], block table).
+struct RopeAppendArgs {
+  BatchView batch;
+  CacheView cache;
+  int q_heads = 0, kv_heads = 0, head_dim = 0, rope_dims = 0;
+  float* q = nullptr;            // [T, H * D], rotated in place, q_stride
+  float* k = nullptr;            // [T, G * D], k_stride (left unspecified after)
+  const float* v = nullptr;      // [T, G * D], v_stride
+  int q_stride = 0, k_stride = 0, v_stride = 0;
+  const float* q_norm = nullptr; // [D] or none
+  const float* k_norm = nullptr;
+  float eps = 0;
+  RopeStyle style{};
+  // cos and sin of every position the model can hold: [max_position, rope_dims / 2] each.
+  const float* cos_table = nullptr;
+  const float* sin_table = nullptr;
+};
+
+// Causal attention of every token over its sequence's cache, blocks read through the table.
+struct AttentionArgs {
+  BatchView batch;
+  CacheView cache;
+  int q_heads = 0, kv_heads = 0, head_dim = 0;
+  const float* q = nullptr;      // [T, H * D], q_stride
+  int q_stride = 0;
+  float scale = 1;               // of q.k
+  int window = 0;                // 0 = all; else keys with position > p - window
+  float softcap = 0;             // 0 = none; else c * tanh(s / c) before the mask
+  float* out = nullptr;          // [T, H * D], out_stride
+  int out_stride = 0;
+};
+
+// A copy of one block's keys and values (copy on write).
+struct CopyBlockArgs {
+  CacheView cache;
+  int32_t from = 0, to = 0;
+};
+
+struct ContextOptions {
+  int threads = 1;
+  bool pin = false;              // one core a worker
+  int max_tokens = 0;            // largest T, for scratch memory
+  int max_dim = 0;               // largest K of any linear
+};
+
+struct KernelTable {
+  const char* name;              // "reference", "avx2", "avx512"
+  Context* (*create)(const ContextOptions&) noexcept;
+  void (*destroy)(Context*) noexcept;
+
+  // Weight packing. packed_bytes is 0 when the type has no kernel here. pack converts rows [row_begin, row_end) (multiples
+  // of pack_rows, or the end) from the file's layout, so that a loader can run several threads over one matrix.
+  size_t (*packed_bytes)(WeightType, int rows, int cols) noexcept;
+  int pack_rows;
+  void (*pack)(WeightType, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+
+  void (*embed)(Context*, const EmbedArgs&) noexcept;
+  void (*linear)(Context*, const LinearArgs&) noexcept;
+  void (*norm)(Context*, const NormArgs&) noexcept;
+  void (*rope_append)(Context*, const RopeAppendArgs&) noexcept;
+  void (*attention)(Context*, const AttentionArgs&) noexcept;
+  void (*copy_block)(Context*, const CopyBlockArgs&) noexcept;
+  // Runs fn(arg, i) for i in [0, n) over the workers (sampling rows, say).
+  void (*parallel_for)(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
+};
+
+// The backends that this build and this machine can run. nullptr: not here (and `why` says so when given).
+const KernelTable* reference_kernels();
+// isa: "" = best of this machine; or "avx2", "avx512".
+const KernelTable* cpu_kernels(const char* isa, const char** why);
+
+}  // namespace sluice::kernels

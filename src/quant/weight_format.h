@@ -1,0 +1,30 @@
+// WeightFormat: one block layout of weights - how many elements and bytes, and the reference decode (and encode) of a row.
+// Blocks run along a row; a row is a whole number of blocks. One file of quant/formats/ a layout.
+// Source of layouts: the GGUF specification. Pure; any thread.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "tensor/dtype.h"
+
+namespace sluice::quant {
+
+struct WeightFormat {
+  WeightType type;
+  const char* name;       // "q4_k"
+  int block_elements;     // 1 for plain floats
+  int block_bytes;
+  // Decodes count elements (a multiple of block_elements) from src.
+  void (*decode)(const uint8_t* src, float* dst, size_t count);
+  // Round to nearest encode; nullptr where there is none.
+  void (*encode)(const float* src, uint8_t* dst, size_t count);
+};
+
+std::span<const WeightFormat* const> formats_table();  // every file of formats/
+const WeightFormat* find_format(WeightType type);       // nullptr: unknown
+const WeightFormat* find_format(uint32_t ggml_type_id);
+// Bytes of a row of `cols` elements; cols must be a multiple of block_elements.
+inline size_t row_bytes(const WeightFormat& f, size_t cols) { return cols / f.block_elements * f.block_bytes; }
+
+}  // namespace sluice::quant
