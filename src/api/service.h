@@ -1,0 +1,44 @@
+// Service: the OpenAI API over an engine. Turns http::Request into Submissions and TokenEvents into replies; owns no
+// socket. One Service serves every connection thread at once.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "http/exchange.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace sluice::api {
+
+// What the API needs to know of the model that is served. Immutable.
+struct ServedModel {
+  std::string id;                                        // name in requests and replies
+  std::vector<std::string> aliases;
+  int64_t created_s = 0;
+  int max_context = 0;                                   // tokens, prompt and output together
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
+};
+
+struct ServiceOptions {
+  std::vector<std::string> api_keys;                     // empty: open
+  std::string cors_origin = "*";                         // "" sends no CORS headers
+};
+
+class Service {
+ public:
+  Service(ServiceOptions options, ServedModel model, engine::Engine* engine);
+  ~Service();
+  // The http::Handler. Authentication, CORS, routing, then the endpoint.
+  std::unique_ptr<http::Exchange> handle(http::Request&& request);
+  // /health answers 503 from here on; the engine refuses new work.
+  void drain();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace sluice::api

@@ -1,0 +1,74 @@
+// Engine: one thread that owns the scheduler, the cache's bookkeeping and the executor. The edge talks to it through a
+// bounded inbox (submit) and each request's ResponseSink. submit, cancel, health and stats may be called from any thread.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/queue.h"
+#include "base/result.h"
+#include "engine/stats.h"
+#include "exec/executor.h"
+#include "sched/request.h"
+#include "sched/scheduler.h"
+
+namespace sluice::engine {
+
+struct EngineOptions {
+  sched::SchedulerOptions scheduler;
+  size_t max_queue = 512;                // submissions waiting in the inbox and the scheduler together
+  TimeUs watchdog_us = 30'000'000;       // work waits and nothing ran for this long: unhealthy
+};
+
+struct Health {
+  bool healthy = true;
+  std::string reason;                    // why not
+};
+
+class Engine {
+ public:
+  // tokenizer may be null (stop strings and text are then unavailable).
+  Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tokenizer, std::unique_ptr<exec::Executor> executor,
+         const Clock* clock);
+  ~Engine();  // stops at once; waiting requests get kUnavailable
+  Engine(const Engine&) = delete;
+
+  // Hands a request to the engine thread. Errors, all at once: kOverloaded when max_queue are waiting, kUnavailable when
+  // draining or faulted, kContextLength when it can never fit the cache. On error the sink is never called.
+  Status submit(sched::Submission submission);
+  // Wakes the engine so that a set `cancelled` flag is seen now.
+  void poke();
+  // Takes no new requests; those admitted are finished. Returns at once; idle() tells when the last one is done.
+  void drain();
+  bool idle() const;
+  Health health() const;
+  Stats& stats() { return stats_; }
+  const Stats& stats() const { return stats_; }
+  // Tokens of cache in all.
+  int64_t kv_tokens() const;
+  int retry_after_s() const;             // seconds a refused client should wait, from the drain rate; 1..120
+
+ private:
+  void run();
+  void admit(std::vector<sched::Submission>& arrived);
+  void publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us);
+  void fault(const Error& error);
+
+  EngineOptions options_;
+  std::shared_ptr<const text::Tokenizer> tokenizer_;
+  std::unique_ptr<exec::Executor> executor_;
+  const Clock* clock_;
+  sched::Scheduler scheduler_;           // engine thread only
+  BoundedQueue<sched::Submission> inbox_;
+  Stats stats_;
+  std::atomic<uint64_t> next_id_{1};
+  std::atomic<int64_t> waiting_{0};      // accepted and not yet running
+  std::atomic<int64_t> open_{0};         // accepted and not yet finished
+  std::atomic<bool> draining_{false}, stop_{false}, faulted_{false};
+  std::atomic<TimeUs> last_progress_us_{0};
+  std::thread thread_;
+};
+
+}  // namespace sluice::engine
