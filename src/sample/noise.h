@@ -1,0 +1,33 @@
+// Gumbel noise as a pure function of (seed, choice, position, token): sampling is argmax(logit / T + noise), so a request's
+// text does not depend on its neighbours, and a draft model with the same noise mostly agrees with its target
+// (coupled sampling, arXiv:2408.07978). The same numbers on every backend.
+#pragma once
+#include <cmath>
+#include <cstdint>
+
+#include "base/rng.h"
+
+namespace sluice::sample {
+
+class Noise {
+ public:
+  // position: index in the sequence of the token that is being chosen.
+  Noise(uint64_t seed, int32_t choice, int64_t position)
+      : key_{uint32_t(seed), uint32_t(seed >> 32)}, position_(uint32_t(position)), choice_(uint32_t(choice)) {}
+
+  float gumbel(int32_t token) {
+    const uint32_t group = uint32_t(token) / 4;
+    if (group != group_) {
+      block_ = philox4x32({group, position_, choice_, 0x5A17C0DEu}, key_);
+      group_ = group;
+    }
+    return -std::log(-std::log(unit_float(block_[uint32_t(token) % 4])));
+  }
+
+ private:
+  std::array<uint32_t, 2> key_;
+  uint32_t position_, choice_, group_ = 0xFFFFFFFFu;
+  std::array<uint32_t, 4> block_{};
+};
+
+}  // namespace sluice::sample
