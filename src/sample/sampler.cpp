@@ -141,7 +141,7 @@ int32_t choose(const SampleInput& in) {
     std::sort(order.begin(), order.begin() + kept);  // four neighbours share one noise block
     for (size_t i = 0; i < kept; ++i) consider(order[i]);
   }
-  return best;
+  return best >= 0 ? best : argmax(x);  // no comparison holds when every logit is NaN
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+// BatchPlan: one step as flat arrays; the only thing that crosses from policy to silicon. T tokens, S sequences, B block
+// references, L output rows. Vectors are reused from step to step, so a steady state allocates nothing.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kv/block_pool.h"
+#include "sample/sampling_params.h"
+
+namespace sluice::sched {
+
+// What to do with one row of logits. Pointers are into the scheduler's sequences and hold until commit().
+struct OutputRow {
+  int32_t token_row = 0;               // index into the step's tokens
+  int32_t sequence = 0;                // index into the step's sequences
+  bool samples = true;                 // false: score `target` (prompt log-probabilities)
+  int32_t target = -1;
+  int32_t num_logprobs = -1;           // when scoring
+  const sample::SamplingParams* params = nullptr;
+  std::span<const int32_t> history;    // known tokens
+  int32_t prompt_tokens = 0;
+  std::span<const int32_t> banned;
+};
+
+struct CopyPair { kv::BlockId from, to; };
+
+struct BatchPlan {
+  uint64_t step = 0;
+  int block_tokens = 16;
+  std::vector<int32_t> token_ids, positions, sequence_of;  // [T]
+  std::vector<int32_t> query_begin;                        // [S+1]
+  std::vector<int32_t> kv_len;                             // [S] after this step
+  std::vector<int32_t> block_begin;                        // [S+1]
+  std::vector<int32_t> block_ids;                          // [B]
+  std::vector<CopyPair> copies;                            // done in order, before anything else
+  std::vector<OutputRow> rows;                             // [L]
+
+  int num_tokens() const { return int(token_ids.size()); }
+  int num_sequences() const { return int(kv_len.size()); }
+  bool empty() const { return token_ids.empty(); }
+  void clear();
+  // Aborts when the arrays contradict one another or a block is written by two sequences. total_blocks, vocab: bounds.
+  void validate(int total_blocks, int vocab) const;
+  // Of every array: equal schedules hash alike.
+  uint64_t hash() const;
+};
+
+struct StepResult {
+  std::vector<sample::SampledToken> rows;  // [L]
+};
+
+}  // namespace sluice::sched

@@ -1,0 +1,440 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+
+namespace sluice::sched {
+
+bool Scheduler::ByRank::operator()(const Sequence* a, const Sequence* b) const { return a->before(*b); }
+
+Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Tokenizer> tokenizer)
+    : options_(options), tokenizer_(std::move(tokenizer)), pool_(options.total_blocks),
+      index_(options.block_tokens, options.total_blocks) {
+  SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
+  SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
+  plan_.block_tokens = options_.block_tokens;
+  plan_.clear();
+}
+Scheduler::~Scheduler() = default;
+
+Status Scheduler::fits(const SchedulerOptions& o, int64_t prompt_tokens, int64_t max_tokens) {
+  const int64_t wanted = prompt_tokens + max_tokens;
+  if (wanted > o.max_context)
+    return Error{ErrorCode::kContextLength,
+                 "prompt of " + std::to_string(prompt_tokens) + " tokens plus max_tokens " + std::to_string(max_tokens) +
+                     " is " + std::to_string(wanted) + ", over the limit of " + std::to_string(o.max_context) + " tokens",
+                 "max_tokens"};
+  const int64_t capacity = int64_t(o.total_blocks) * o.block_tokens;
+  if ((wanted + o.block_tokens - 1) / o.block_tokens > o.total_blocks)
+    return Error{ErrorCode::kContextLength,
+                 "prompt of " + std::to_string(prompt_tokens) + " tokens plus max_tokens " + std::to_string(max_tokens) +
+                     " can never fit the cache of " + std::to_string(capacity) + " tokens",
+                 "max_tokens"};
+  return {};
+}
+
+void Scheduler::admit(Submission submission) {
+  auto request = std::make_shared<Request>();
+  request->submission = std::move(submission);
+  const Submission& sub = request->submission;
+  SLUICE_CHECK(!sub.prompt.empty() && sub.n >= 1);
+  if (tokenizer_) {
+    request->banned_early = tokenizer_->end_of_generation();
+    if (!sub.ignore_eos) request->stop_tokens = tokenizer_->end_of_generation();
+  }
+  for (TokenId t : sub.stop_token_ids) {
+    request->stop_tokens.push_back(t);
+    request->banned_early.push_back(t);
+  }
+  request->open_choices = sub.n;
+  const uint64_t order = next_order_++;
+  Sequence* leader = nullptr;
+  for (int i = 0; i < sub.n; ++i) {
+    auto s = std::make_unique<Sequence>();
+    s->request = request;
+    s->sampling = sub.sampling;
+    s->sampling.choice = i;
+    s->order = order << 8 | uint64_t(i);
+    s->tokens = sub.prompt;
+    s->tokens.reserve(sub.prompt.size() + size_t(sub.max_tokens));
+    s->prompt_tokens = int(sub.prompt.size());
+    s->leader = leader;
+    s->stops = text::StopMatcher(sub.stop, sub.include_stop);
+    if (i == 0) leader = s.get();
+    waiting_.insert(s.get());
+    sequences_.push_back(std::move(s));
+  }
+}
+
+// ---- plan ------------------------------------------------------------------------------------------------------------
+
+const BatchPlan& Scheduler::plan(TimeUs now) {
+  SLUICE_CHECK(!planned_);
+  planned_ = true;
+  work_.clear();
+  plan_.clear();
+  budget_ = options_.max_step_tokens;
+  // Those one token short of what is known go first: a prompt's chunk takes what they leave.
+  for (const bool decodes : {true, false}) {
+    const std::vector<Sequence*> order = running_;  // advance() may preempt
+    for (Sequence* s : order)
+      if (s->running && (s->known() - s->computed == 1) == decodes) advance(s);
+  }
+  admit_waiting(now);
+  build_plan();
+  return plan_;
+}
+
+void Scheduler::advance(Sequence* s) {
+  int count = std::min(s->known() - s->computed, budget_);
+  if (count <= 0) return;
+  const int B = options_.block_tokens;
+  while (int(s->blocks.size()) * B < s->computed + count) {
+    if (allocate(s)) continue;
+    // Out of blocks: a shorter chunk will do; with none at all someone makes room, if need be s itself.
+    const int room = int(s->blocks.size()) * B - s->computed;
+    if (room > 0) {
+      count = room;
+      break;
+    }
+    Sequence* victim = victim_below(s);
+    preempt(victim ? victim : s);
+    if (!victim) return;
+  }
+  budget_ -= count;
+  work_.push_back({s, count});
+}
+
+bool Scheduler::allocate(Sequence* s) {
+  std::optional<kv::BlockId> evicted;
+  auto block = pool_.allocate(&evicted);
+  if (!block) return false;
+  if (evicted) index_.erase(*evicted);
+  s->blocks.push_back(*block);
+  return true;
+}
+
+Sequence* Scheduler::victim_below(const Sequence* s) const {
+  if (running_.empty()) return nullptr;
+  Sequence* last = running_.back();
+  return s->before(*last) ? last : nullptr;
+}
+
+void Scheduler::preempt(Sequence* s) {
+  ++counters_.preemptions;
+  std::erase(running_, s);
+  std::erase_if(work_, [&](const Work& w) {
+    if (w.sequence == s) budget_ += w.count;
+    return w.sequence == s;
+  });
+  release_blocks(s);
+  s->running = false;
+  waiting_.insert(s);
+}
+
+// The tail goes first, so that eviction takes a prefix's end before its beginning.
+void Scheduler::release_blocks(Sequence* s) {
+  // A copy into a block that is given back must not happen: the block may get a new owner in this very step.
+  std::erase_if(plan_.copies, [&](const CopyPair& c) {
+    return std::find(s->blocks.begin(), s->blocks.end(), c.to) != s->blocks.end() && pool_.references(c.to) == 1;
+  });
+  for (size_t i = s->blocks.size(); i-- > 0;) pool_.release(s->blocks[i]);
+  s->blocks.clear();
+  s->keys.clear();
+  s->computed = 0;
+}
+
+void Scheduler::admit_waiting(TimeUs now) {
+  for (auto it = waiting_.begin(); it != waiting_.end() && budget_ > 0;) {
+    Sequence* s = *it;
+    // A sample waits while its leader is still in the prompt they share: it will take the leader's blocks.
+    if (s->leader && s->leader->running && s->leader->computed < s->prompt_tokens - 1) {
+      ++it;
+      continue;
+    }
+    // Interactive work displaces batch work, for a place as for blocks; equals wait their turn.
+    while (!try_start(s, now)) {
+      Sequence* victim = victim_below(s);
+      if (!victim || victim->request_class() == s->request_class()) return;
+      preempt(victim);
+    }
+    it = waiting_.begin();
+  }
+}
+
+bool Scheduler::try_start(Sequence* s, TimeUs now) {
+  if (int(running_.size()) >= options_.max_sequences) return false;
+  const int B = options_.block_tokens;
+  if (!fork_from_leader(s)) s->computed = reuse_prefix(s);
+  // Room for all that is known now and the token after, or a newcomer would soon displace others or itself.
+  const int wanted = (s->known() + 1 + B - 1) / B - int(s->blocks.size());
+  if (wanted > pool_.available() && !(running_.empty() && work_.empty())) {
+    release_blocks(s);
+    return false;
+  }
+  waiting_.erase(s);
+  s->running = true;
+  running_.insert(std::lower_bound(running_.begin(), running_.end(), s, ByRank{}), s);
+  if (!s->admitted_once) {
+    s->admitted_once = true;
+    s->admitted_us = now;
+    s->cached_prompt = s->computed;
+    counters_.prefix_query_tokens += uint64_t(s->prompt_tokens);
+    counters_.prefix_hit_tokens += uint64_t(s->computed);
+  }
+  advance(s);
+  return true;
+}
+
+int Scheduler::reuse_prefix(Sequence* s) {
+  s->keys.clear();
+  if (!options_.prefix_cache || s->request->submission.prompt_logprobs >= 0) return 0;
+  const int B = options_.block_tokens;
+  kv::PrefixKey parent = kv::PrefixIndex::root(s->request->submission.cache_salt);
+  int covered = 0;
+  // The last known token is always computed: its logits are what the step is for.
+  while (covered + B <= s->known() - 1) {
+    const std::span<const int32_t> tokens(s->tokens.data() + covered, size_t(B));
+    const kv::PrefixKey key = index_.extend(parent, tokens);
+    auto block = index_.find(parent, key, tokens);
+    if (!block) break;
+    pool_.retain(*block);
+    s->blocks.push_back(*block);
+    s->keys.push_back(key);
+    parent = key;
+    covered += B;
+  }
+  return covered;
+}
+
+bool Scheduler::fork_from_leader(Sequence* s) {
+  Sequence* leader = s->leader;
+  const int shared = s->prompt_tokens - 1;
+  if (!leader || !leader->running || s->known() != s->prompt_tokens || leader->computed < shared || shared == 0 ||
+      s->request->submission.prompt_logprobs >= 0)
+    return false;
+  const int B = options_.block_tokens;
+  const int full = shared / B, partial = shared % B;
+  if (partial && pool_.available() == 0) return false;
+  for (int i = 0; i < full; ++i) {
+    pool_.retain(leader->blocks[i]);
+    s->blocks.push_back(leader->blocks[i]);
+  }
+  const size_t num_keys = std::min(leader->keys.size(), size_t(full));
+  s->keys.assign(leader->keys.begin(), leader->keys.begin() + std::ptrdiff_t(num_keys));
+  if (partial) {
+    SLUICE_CHECK(allocate(s));
+    plan_.copies.push_back({leader->blocks[full], s->blocks.back()});
+  }
+  s->computed = shared;
+  return true;
+}
+
+void Scheduler::build_plan() {
+  plan_.step = counters_.steps;
+  for (const Work& w : work_) {
+    Sequence* s = w.sequence;
+    const int index = plan_.num_sequences(), end = s->computed + w.count;
+    for (int p = s->computed; p < end; ++p) {
+      const int row = plan_.num_tokens();
+      plan_.token_ids.push_back(s->tokens[p]);
+      plan_.positions.push_back(p);
+      plan_.sequence_of.push_back(index);
+      const int wanted = s->request->submission.prompt_logprobs;
+      const bool scores = wanted >= 0 && s->sampling.choice == 0 && p + 1 < s->prompt_tokens && p >= s->prompt_scored;
+      if (scores) {
+        OutputRow r;
+        r.token_row = row;
+        r.sequence = index;
+        r.samples = false;
+        r.target = s->tokens[p + 1];
+        r.num_logprobs = wanted;
+        plan_.rows.push_back(r);
+      }
+      if (p + 1 == s->known()) {
+        OutputRow r;
+        r.token_row = row;
+        r.sequence = index;
+        r.params = &s->sampling;
+        r.history = s->tokens;
+        r.prompt_tokens = s->prompt_tokens;
+        if (s->generated() < s->request->submission.min_tokens) r.banned = s->request->banned_early;
+        plan_.rows.push_back(r);
+      }
+    }
+    plan_.kv_len.push_back(end);
+    plan_.query_begin.push_back(plan_.num_tokens());
+    const int blocks = (end + options_.block_tokens - 1) / options_.block_tokens;
+    plan_.block_ids.insert(plan_.block_ids.end(), s->blocks.begin(), s->blocks.begin() + blocks);
+    plan_.block_begin.push_back(int32_t(plan_.block_ids.size()));
+  }
+}
+
+// ---- commit ----------------------------------------------------------------------------------------------------------
+
+StepOutcome Scheduler::commit(const StepResult& result, TimeUs now) {
+  SLUICE_CHECK(planned_ && result.rows.size() == plan_.rows.size());
+  planned_ = false;
+  ++counters_.steps;
+  StepOutcome outcome;
+  const std::vector<Work> work = std::move(work_);
+  work_.clear();
+  size_t row = 0;
+  for (size_t i = 0; i < work.size(); ++i) {
+    Sequence* s = work[i].sequence;
+    const int before = s->computed;
+    s->computed += work[i].count;
+    outcome.computed_prompt_tokens += std::max(0, std::min(s->computed, s->prompt_tokens) - before);
+    index_full_blocks(s);
+    for (; row < plan_.rows.size() && plan_.rows[row].sequence == int32_t(i); ++row) {
+      if (plan_.rows[row].samples) take_token(s, result.rows[row], now, outcome);  // the last row of s, which may end it
+      else report_prompt_score(s, result.rows[row], outcome);
+    }
+  }
+  return outcome;
+}
+
+void Scheduler::index_full_blocks(Sequence* s) {
+  if (!options_.prefix_cache) return;
+  const int B = options_.block_tokens;
+  kv::PrefixKey parent = s->keys.empty() ? kv::PrefixIndex::root(s->request->submission.cache_salt) : s->keys.back();
+  for (int i = int(s->keys.size()); (i + 1) * B <= s->computed; ++i) {
+    const std::span<const int32_t> tokens(s->tokens.data() + i * B, size_t(B));
+    const kv::PrefixKey key = index_.extend(parent, tokens);
+    if (index_.insert(parent, key, tokens, s->blocks[i])) pool_.set_indexed(s->blocks[i], true);
+    s->keys.push_back(key);
+    parent = key;
+  }
+}
+
+void Scheduler::report_prompt_score(Sequence* s, const sample::SampledToken& token, StepOutcome& outcome) {
+  TokenEvent e;
+  e.choice = s->sampling.choice;
+  e.has_token = e.is_prompt = true;
+  e.sample = token;
+  e.cached_tokens = s->cached_prompt;
+  ++s->prompt_scored;
+  outcome.deliveries.push_back({s->request->submission.sink, std::move(e)});
+}
+
+void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome) {
+  const Submission& sub = s->request->submission;
+  TokenEvent e;
+  e.choice = s->sampling.choice;
+  e.cached_tokens = s->cached_prompt;
+  if (sub.max_tokens == 0) {  // the prompt alone was wanted
+    e.finish = FinishReason::kLength;
+    return finish(s, std::move(e), now, outcome);
+  }
+  if (s->generated() == 0) {
+    s->first_token_us = now;
+    outcome.first_token_waits_us.push_back(now - sub.arrived_us);
+  }
+  s->last_token_us = now;
+  s->tokens.push_back(token.token);
+  ++outcome.generated_tokens;
+  e.has_token = true;
+  e.sample = token;
+  const auto& stops = s->request->stop_tokens;
+  if (s->generated() >= sub.min_tokens && std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+    e.finish = FinishReason::kStop;
+    e.stop_token = token.token;
+    if (sub.include_stop && tokenizer_) e.text = s->stops.push(tokenizer_->token_bytes(token.token, true));
+  } else if (tokenizer_) {
+    e.text = s->stops.push(tokenizer_->token_bytes(token.token, sub.keep_special));
+    if (s->stops.matched()) {
+      e.finish = FinishReason::kStop;
+      e.stop_string = s->stops.matched_stop();
+    }
+  }
+  if (e.finish == FinishReason::kNone && (s->generated() >= sub.max_tokens || s->known() >= options_.max_context))
+    e.finish = FinishReason::kLength;
+  if (e.finish != FinishReason::kNone) {
+    e.text += s->stops.finish();
+    return finish(s, std::move(e), now, outcome);
+  }
+  outcome.deliveries.push_back({sub.sink, std::move(e)});
+}
+
+void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome) {
+  const Submission& sub = s->request->submission;
+  Finished f;
+  f.arrived_us = sub.arrived_us;
+  f.admitted_us = s->admitted_us;
+  f.first_token_us = s->first_token_us;
+  f.finished_us = now;
+  f.prompt_tokens = s->prompt_tokens;
+  f.generated_tokens = s->generated();
+  f.reason = event.finish;
+  outcome.finished.push_back(f);
+  if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);
+  outcome.deliveries.push_back({sub.sink, std::move(event)});
+  forget(s);
+}
+
+void Scheduler::forget(Sequence* s) {
+  release_blocks(s);
+  std::erase(running_, s);
+  waiting_.erase(s);
+  for (auto& other : sequences_)
+    if (other->leader == s) other->leader = nullptr;
+  std::erase_if(sequences_, [&](const auto& p) { return p.get() == s; });
+}
+
+int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
+  SLUICE_CHECK(!planned_);
+  int ended = 0;
+  std::vector<Sequence*> gone;
+  for (auto& s : sequences_) {
+    Request& r = *s->request;
+    if (!r.cancelled && r.submission.cancelled && r.submission.cancelled->load(std::memory_order_relaxed)) {
+      r.cancelled = true;
+      ++ended;
+    }
+    if (r.cancelled) gone.push_back(s.get());
+  }
+  for (Sequence* s : gone) {
+    TokenEvent e;
+    e.choice = s->sampling.choice;
+    e.finish = FinishReason::kCancelled;
+    finish(s, std::move(e), now, outcome);
+  }
+  return ended;
+}
+
+void Scheduler::fail_all(const Error& error, StepOutcome& outcome) {
+  planned_ = false;
+  work_.clear();
+  while (!sequences_.empty()) {
+    Sequence* s = sequences_.back().get();
+    TokenEvent e;
+    e.choice = s->sampling.choice;
+    e.finish = FinishReason::kError;
+    e.error = error;
+    finish(s, std::move(e), 0, outcome);
+  }
+}
+
+void Scheduler::usage(int64_t* allocated_slots, int64_t* live_tokens) const {
+  *allocated_slots = *live_tokens = 0;
+  for (const Sequence* s : running_) {
+    *allocated_slots += int64_t(s->blocks.size()) * options_.block_tokens;
+    *live_tokens += s->computed;
+  }
+}
+
+void Scheduler::validate() const {
+  pool_.validate();
+  std::vector<int> references(size_t(pool_.total()), 0);
+  for (const auto& s : sequences_) {
+    SLUICE_CHECK(s->running == (waiting_.find(s.get()) == waiting_.end()));
+    SLUICE_CHECK(s->running || s->blocks.empty());
+    SLUICE_CHECK(s->cached_prompt <= s->known() && s->computed <= s->known());
+    SLUICE_CHECK(int(s->blocks.size()) * options_.block_tokens >= s->computed);
+    for (kv::BlockId b : s->blocks) ++references[size_t(b)];
+  }
+  for (int b = 0; b < pool_.total(); ++b) SLUICE_CHECK(references[size_t(b)] == pool_.references(b));
+  SLUICE_CHECK(running_.size() + waiting_.size() == sequences_.size());
+  SLUICE_CHECK(std::is_sorted(running_.begin(), running_.end(), ByRank{}));
+}
+
+}  // namespace sluice::sched

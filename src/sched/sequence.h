@@ -1,0 +1,49 @@
+// Sequence: one sample of one request as the scheduler sees it. cached <= computed <= known. Engine thread only.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kv/block_pool.h"
+#include "kv/prefix_index.h"
+#include "sched/request.h"
+#include "text/stop_matcher.h"
+
+namespace sluice::sched {
+
+// What the samples of one request share.
+struct Request {
+  Submission submission;
+  std::vector<TokenId> stop_tokens;    // end of generation (unless ignored) and the request's own
+  std::vector<TokenId> banned_early;   // never sampled before min_tokens: all of the above
+  int open_choices = 0;
+  bool cancelled = false;
+};
+
+struct Sequence {
+  std::shared_ptr<Request> request;
+  sample::SamplingParams sampling;     // with this sample's choice index
+  uint64_t order = 0;                  // arrival; smaller is served first within a class
+  std::vector<TokenId> tokens;         // known: prompt and output
+  int prompt_tokens = 0;
+  int computed = 0;                    // tokens whose keys and values are in the cache
+  int cached_prompt = 0;               // of the prompt, taken from the prefix cache at first admission
+  std::vector<kv::BlockId> blocks;     // block i holds positions [i * block_tokens, ...)
+  std::vector<kv::PrefixKey> keys;     // of the full blocks known to the index, from the root on
+  Sequence* leader = nullptr;          // sample 0 of the same request while it lives: its prompt blocks are shared
+  text::StopMatcher stops{{}};
+  int prompt_scored = 0;               // prompt positions whose log-probability has been reported
+  bool running = false, admitted_once = false;
+  TimeUs admitted_us = 0, first_token_us = 0, last_token_us = 0;
+
+  int known() const { return int(tokens.size()); }
+  int generated() const { return known() - prompt_tokens; }
+  RequestClass request_class() const { return request->submission.request_class; }
+  // True when this one is served before the other.
+  bool before(const Sequence& other) const {
+    if (request_class() != other.request_class()) return request_class() < other.request_class();
+    return order < other.order;
+  }
+};
+
+}  // namespace sluice::sched
