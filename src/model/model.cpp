@@ -1,0 +1,183 @@
+#include "model/model.h"
+
+#include <cmath>
+#include <cstring>
+
+namespace sluice::model {
+namespace {
+
+// Angles in double: a float's 24 bits are not enough for position * frequency at long contexts.
+void fill_rope(Buffer& cos_out, Buffer& sin_out, int positions, int dims, double base, double scale,
+               const std::vector<float>& factors) {
+  const int half = dims / 2;
+  cos_out = Buffer(size_t(positions) * size_t(half) * 4);
+  sin_out = Buffer(size_t(positions) * size_t(half) * 4);
+  std::vector<double> frequency(static_cast<size_t>(half));
+  for (int i = 0; i < half; ++i)
+    frequency[size_t(i)] = std::pow(base, -2.0 * i / dims) * scale / (factors.empty() ? 1.0 : double(factors[size_t(i)]));
+  for (int p = 0; p < positions; ++p)
+    for (int i = 0; i < half; ++i) {
+      const double angle = p * frequency[size_t(i)];
+      cos_out.as<float>()[size_t(p) * size_t(half) + size_t(i)] = float(std::cos(angle));
+      sin_out.as<float>()[size_t(p) * size_t(half) + size_t(i)] = float(std::sin(angle));
+    }
+}
+
+size_t aligned(size_t floats) { return (floats + 15) / 16 * 16; }
+
+}  // namespace
+
+Activations::Activations(const ModelSpec& s, int tokens, int max_logit_rows) : max_tokens(tokens), max_rows(max_logit_rows) {
+  const size_t T = size_t(tokens), R = size_t(max_logit_rows);
+  const size_t sizes[] = {aligned(T * size_t(s.dim)),
+                          aligned(T * size_t((s.q_heads + 2 * s.kv_heads) * s.head_dim)),
+                          aligned(T * size_t(s.q_heads * s.head_dim)),
+                          aligned(T * 2 * size_t(s.ffn_dim)),
+                          aligned(T * size_t(s.dim)),
+                          aligned(R * size_t(s.dim)),
+                          aligned(R * size_t(s.vocab))};
+  size_t total = 0;
+  for (size_t n : sizes) total += n;
+  buffer_ = Buffer(total * 4);
+  float* p = buffer_.as<float>();
+  float** const fields[] = {&x, &qkv, &attn, &ffn, &tmp, &rows, &logits};
+  for (size_t i = 0; i < 7; ++i) {
+    *fields[i] = p;
+    p += sizes[i];
+  }
+}
+
+Model::Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context)
+    : spec_(std::move(spec)), weights_(std::move(weights)), kernels_(kernels) {
+  fill_rope(rope_.global_cos, rope_.global_sin, max_context, spec_.rope_dims, spec_.rope_base, spec_.rope_scale,
+            weights_.rope_factors);
+  if (!spec_.local.empty())
+    fill_rope(rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {});
+}
+
+void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
+                    std::span<const kernels::CacheView> caches) const {
+  SLUICE_CHECK(batch.num_tokens <= a.max_tokens);
+  const format::TensorEntry& table = *weights_.embedding;
+  kernels::EmbedArgs embed;
+  embed.num_tokens = batch.num_tokens;
+  embed.ids = token_ids;
+  embed.type = table.weight_format->type;
+  embed.table = table.bytes.data();
+  embed.row_bytes = quant::row_bytes(*table.weight_format, size_t(spec_.dim));
+  embed.dim = spec_.dim;
+  embed.scale = spec_.embed_scale;
+  embed.y = a.x;
+  kernels_->embed(context, embed);
+  for (int i = 0; i < spec_.num_layers; ++i) {
+    attention_block(context, a, i, batch, caches[size_t(i)]);
+    ffn_block(context, a, i, batch.num_tokens);
+  }
+}
+
+void Model::attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
+                            const kernels::CacheView& cache) const {
+  const LayerWeights& w = weights_.layers[size_t(layer)];
+  const int q_dim = spec_.q_heads * spec_.head_dim, kv_dim = spec_.kv_heads * spec_.head_dim, stride = q_dim + 2 * kv_dim;
+  const bool local = spec_.is_local(layer);
+
+  kernels::LinearArgs qkv;
+  qkv.num_tokens = batch.num_tokens;
+  qkv.x = a.x;
+  qkv.x_stride = spec_.dim;
+  qkv.prologue = kernels::Prologue::kRmsNorm;
+  qkv.norm_weight = w.attn_norm;
+  qkv.eps = spec_.norm_eps;
+  qkv.num_outputs = 3;
+  qkv.out[0] = {w.q, w.q_bias, a.qkv, stride, false};
+  qkv.out[1] = {w.k, w.k_bias, a.qkv + q_dim, stride, false};
+  qkv.out[2] = {w.v, w.v_bias, a.qkv + q_dim + kv_dim, stride, false};
+  kernels_->linear(context, qkv);
+
+  kernels::RopeAppendArgs rope;
+  rope.batch = batch;
+  rope.cache = cache;
+  rope.q_heads = spec_.q_heads;
+  rope.kv_heads = spec_.kv_heads;
+  rope.head_dim = spec_.head_dim;
+  rope.rope_dims = spec_.rope_dims;
+  rope.q = a.qkv;
+  rope.k = a.qkv + q_dim;
+  rope.v = a.qkv + q_dim + kv_dim;
+  rope.q_stride = rope.k_stride = rope.v_stride = stride;
+  rope.q_norm = w.q_norm;
+  rope.k_norm = w.k_norm;
+  rope.eps = spec_.norm_eps;
+  rope.style = spec_.rope_style;
+  rope.cos_table = (local ? rope_.local_cos : rope_.global_cos).as<float>();
+  rope.sin_table = (local ? rope_.local_sin : rope_.global_sin).as<float>();
+  kernels_->rope_append(context, rope);
+
+  kernels::AttentionArgs attention;
+  attention.batch = batch;
+  attention.cache = cache;
+  attention.q_heads = spec_.q_heads;
+  attention.kv_heads = spec_.kv_heads;
+  attention.head_dim = spec_.head_dim;
+  attention.q = a.qkv;
+  attention.q_stride = stride;
+  attention.scale = spec_.scale();
+  attention.window = local ? spec_.window : 0;
+  attention.out = a.attn;
+  attention.out_stride = q_dim;
+  kernels_->attention(context, attention);
+
+  kernels::LinearArgs o;
+  o.num_tokens = batch.num_tokens;
+  o.x = a.attn;
+  o.x_stride = q_dim;
+  o.num_outputs = 1;
+  o.out[0] = {w.o, w.o_bias, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
+  kernels_->linear(context, o);
+  if (spec_.post_norms)
+    kernels_->norm(context, {batch.num_tokens, spec_.dim, a.tmp, spec_.dim, w.post_attn_norm, spec_.norm_eps, a.x, spec_.dim, true});
+}
+
+void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const {
+  const LayerWeights& w = weights_.layers[size_t(layer)];
+  kernels::LinearArgs up;
+  up.num_tokens = num_tokens;
+  up.x = a.x;
+  up.x_stride = spec_.dim;
+  up.prologue = kernels::Prologue::kRmsNorm;
+  up.norm_weight = w.ffn_norm;
+  up.eps = spec_.norm_eps;
+  up.num_outputs = 2;
+  up.out[0] = {w.gate, nullptr, a.ffn, 2 * spec_.ffn_dim, false};
+  up.out[1] = {w.up, nullptr, a.ffn + spec_.ffn_dim, 2 * spec_.ffn_dim, false};
+  kernels_->linear(context, up);
+
+  kernels::LinearArgs down;
+  down.num_tokens = num_tokens;
+  down.x = a.ffn;
+  down.x_stride = 2 * spec_.ffn_dim;
+  down.prologue = spec_.gelu ? kernels::Prologue::kGeluMul : kernels::Prologue::kSiluMul;
+  down.num_outputs = 1;
+  down.out[0] = {w.down, nullptr, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
+  kernels_->linear(context, down);
+  if (spec_.post_norms)
+    kernels_->norm(context, {num_tokens, spec_.dim, a.tmp, spec_.dim, w.post_ffn_norm, spec_.norm_eps, a.x, spec_.dim, true});
+}
+
+void Model::head(kernels::Context* context, Activations& a, std::span<const int32_t> token_rows) const {
+  SLUICE_CHECK(int(token_rows.size()) <= a.max_rows);
+  for (size_t i = 0; i < token_rows.size(); ++i)
+    std::memcpy(a.rows + i * size_t(spec_.dim), a.x + size_t(token_rows[i]) * size_t(spec_.dim), size_t(spec_.dim) * 4);
+  kernels::LinearArgs head;
+  head.num_tokens = int(token_rows.size());
+  head.x = a.rows;
+  head.x_stride = spec_.dim;
+  head.prologue = kernels::Prologue::kRmsNorm;
+  head.norm_weight = weights_.output_norm;
+  head.eps = spec_.norm_eps;
+  head.num_outputs = 1;
+  head.out[0] = {weights_.head, nullptr, a.logits, spec_.vocab, false};
+  kernels_->linear(context, head);
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,57 @@
+// Model: immutable weights and the forward pass of a decoder-only transformer over a backend's kernels.
+// forward() may be called by one thread at a time for each kernels::Context and Activations.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/abi.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+#include "tensor/buffer.h"
+
+namespace sluice::model {
+
+// Scratch of one forward pass of at most max_tokens tokens and max_rows rows of logits at a time.
+class Activations {
+ public:
+  Activations(const ModelSpec& spec, int max_tokens, int max_rows);
+  float *x, *qkv, *attn, *ffn, *tmp, *rows, *logits;  // [T, dim] [T, (H+2G)D] [T, HD] [T, 2F] [T, dim] [R, dim] [R, V]
+  int max_tokens, max_rows;
+  size_t bytes() const { return buffer_.bytes(); }
+
+ private:
+  Buffer buffer_;
+};
+
+// cos and sin of every position's rotation, one pair of tables a rotary base.
+struct RopeTables {
+  Buffer global_cos, global_sin, local_cos, local_sin;
+};
+
+class Model {
+ public:
+  Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context);
+
+  const ModelSpec& spec() const { return spec_; }
+  const Weights& weights() const { return weights_; }
+  const kernels::KernelTable& kernels() const { return *kernels_; }
+
+  // Runs all layers for the batch; the residual stream is left in activations.x. caches: one a layer.
+  void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
+               std::span<const kernels::CacheView> caches) const;
+  // Logits of the given rows of x (at most max_rows) into activations.logits.
+  void head(kernels::Context* context, Activations& a, std::span<const int32_t> token_rows) const;
+
+ private:
+  void attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
+                       const kernels::CacheView& cache) const;
+  void ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const;
+
+  ModelSpec spec_;
+  Weights weights_;
+  const kernels::KernelTable* kernels_;
+  RopeTables rope_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,45 @@
+// Weights: a model's tensors, checked against its spec by name and shape, and packed into a backend's tile order.
+// Immutable after load; any thread. Norms, biases and rotary factors are kept as float32.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "format/weight_file.h"
+#include "kernels/abi.h"
+#include "model/model_spec.h"
+#include "tensor/buffer.h"
+
+namespace sluice::model {
+
+struct LayerWeights {
+  kernels::PackedWeight q, k, v, o, gate, up, down;
+  const float *attn_norm = nullptr, *ffn_norm = nullptr;
+  const float *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr;
+  const float *q_norm = nullptr, *k_norm = nullptr;
+  const float *post_attn_norm = nullptr, *post_ffn_norm = nullptr;
+};
+
+struct Weights {
+  std::vector<LayerWeights> layers;
+  kernels::PackedWeight head;
+  const float* output_norm = nullptr;
+  const format::TensorEntry* embedding = nullptr;  // in the file's own layout
+  std::vector<float> rope_factors;                 // divides frequencies; empty = none
+  size_t packed_bytes = 0;
+
+  std::shared_ptr<const format::WeightFile> file;  // the embedding is read from its mapping
+  std::vector<Buffer> buffers;
+  std::vector<std::unique_ptr<float[]>> floats;
+};
+
+// Sets spec.vocab and checks every tensor's shape and that the backend has a kernel for its type.
+// Errors: kBadFile naming the tensor; kUnsupported naming op, format and backend.
+// progress(done_bytes, total_bytes) may be null; called from one thread.
+Result<Weights> load_weights(std::shared_ptr<const format::WeightFile> file, ModelSpec& spec,
+                             const kernels::KernelTable& kernels, int threads,
+                             const std::function<void(size_t, size_t)>& progress);
+
+}  // namespace sluice::model
