@@ -365,6 +365,7 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
   f.prompt_tokens = s->prompt_tokens;
   f.generated_tokens = s->generated();
   f.reason = event.finish;
+  f.last_choice = --s->request->open_choices == 0;
   outcome.finished.push_back(f);
   if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);
   outcome.deliveries.push_back({sub.sink, std::move(event)});

@@ -39,6 +39,7 @@ struct Finished {
   TimeUs arrived_us = 0, admitted_us = 0, first_token_us = 0, finished_us = 0;
   int prompt_tokens = 0, generated_tokens = 0;
   FinishReason reason = FinishReason::kNone;
+  bool last_choice = false;   // its request is over
 };
 
 struct StepOutcome {
@@ -79,7 +80,7 @@ class Scheduler {
   const kv::BlockPool& pool() const { return pool_; }
   const Counters& counters() const { return counters_; }
   const SchedulerOptions& options() const { return options_; }
-  // Token slots in held blocks (a shared block counts once), and tokens that live in them: their difference is waste.
+  // Token slots in the running sequences' blocks, and tokens computed into them: their difference is waste.
   void usage(int64_t* allocated_slots, int64_t* live_tokens) const;
   void validate() const;  // every invariant; aborts on a breach
 

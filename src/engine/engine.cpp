@@ -1,0 +1,164 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+namespace sluice::engine {
+namespace {
+
+constexpr std::chrono::microseconds kIdleWait{100'000};
+const Error kStopped{ErrorCode::kUnavailable, "the server is shutting down", {}};
+
+}  // namespace
+
+Engine::Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tokenizer,
+               std::unique_ptr<exec::Executor> executor, const Clock* clock)
+    : options_(options), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)), clock_(clock),
+      scheduler_(options.scheduler, tokenizer_), inbox_(options.max_queue) {
+  stats_.blocks_total = scheduler_.pool().total();
+  stats_.blocks_free = scheduler_.pool().num_free();
+  last_progress_us_ = clock_->now_us();
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() {
+  stop_ = true;
+  inbox_.close();
+  thread_.join();
+}
+
+Status Engine::submit(sched::Submission submission) {
+  if (faulted_) return Error{ErrorCode::kUnavailable, "the engine has faulted: " + health().reason, {}};
+  if (draining_ || stop_) return Error{ErrorCode::kUnavailable, "the server is draining and takes no new requests", {}};
+  SLUICE_TRY(sched::Scheduler::fits(options_.scheduler, int64_t(submission.prompt.size()), submission.max_tokens));
+  const int64_t limit = int64_t(options_.max_queue);
+  const Error full{ErrorCode::kOverloaded, "the queue is full: " + std::to_string(limit) + " requests are waiting", {}};
+  // Whoever waits in an idle engine starts at once, so `waiting` counts real waiters.
+  if (waiting_.fetch_add(1) >= limit) {
+    waiting_.fetch_sub(1);
+    stats_.rejected.fetch_add(1, std::memory_order_relaxed);
+    return full;
+  }
+  submission.id = next_id_.fetch_add(1);
+  submission.arrived_us = clock_->now_us();
+  open_.fetch_add(1);
+  if (!inbox_.try_push(std::move(submission))) {
+    open_.fetch_sub(1);
+    waiting_.fetch_sub(1);
+    stats_.rejected.fetch_add(1, std::memory_order_relaxed);
+    return stop_ ? kStopped : full;
+  }
+  return {};
+}
+
+void Engine::poke() { inbox_.poke(); }
+void Engine::drain() { draining_ = true; }
+bool Engine::idle() const { return open_.load() == 0; }
+int64_t Engine::kv_tokens() const {
+  return int64_t(options_.scheduler.total_blocks) * options_.scheduler.block_tokens;
+}
+
+Health Engine::health() const {
+  if (faulted_) return {false, "a device fault ended the engine"};
+  const TimeUs still = clock_->now_us() - last_progress_us_.load();
+  if (open_.load() > 0 && still > options_.watchdog_us)
+    return {false, std::to_string(open_.load()) + " requests wait and no step ended for " + std::to_string(still / 1'000'000) + " s"};
+  return {};
+}
+
+int Engine::retry_after_s() const {
+  // Requests ahead over the rate at which requests ended so far.
+  const uint64_t ended = stats_.end_to_end.count();
+  const double mean_s = ended ? stats_.end_to_end.sum() / double(ended) : 1.0;
+  const double at_once = std::max<double>(1.0, double(stats_.running.load()));
+  return int(std::clamp(double(waiting_.load()) * mean_s / at_once, 1.0, 120.0));
+}
+
+void Engine::run() {
+  std::vector<sched::Submission> arrived;
+  while (!stop_) {
+    arrived.clear();
+    inbox_.drain(arrived, scheduler_.idle() ? kIdleWait : std::chrono::microseconds(0));
+    if (scheduler_.idle()) last_progress_us_ = clock_->now_us();  // nothing waited until now
+    admit(arrived);
+    const TimeUs started = clock_->now_us();
+    sched::StepOutcome cancelled;
+    scheduler_.reap_cancelled(started, cancelled);
+    publish(std::move(cancelled), started, started);
+    if (scheduler_.idle()) continue;
+    const sched::BatchPlan& plan = scheduler_.plan(started);
+    SLUICE_CHECK(!plan.empty());  // work that waits always makes progress
+    if (Status s = executor_->submit(plan); !s.ok()) return fault(s.error());
+    Result<sched::StepResult> result = executor_->collect();
+    if (!result.ok()) return fault(result.error());
+    const TimeUs ended = clock_->now_us();
+    publish(scheduler_.commit(*result, ended), started, ended);
+  }
+  sched::StepOutcome rest;
+  inbox_.drain(arrived, std::chrono::microseconds(0));
+  admit(arrived);
+  scheduler_.fail_all(kStopped, rest);
+  publish(std::move(rest), 0, 0);
+}
+
+void Engine::admit(std::vector<sched::Submission>& arrived) {
+  for (auto& s : arrived) scheduler_.admit(std::move(s));
+}
+
+void Engine::publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us) {
+  const auto relaxed = std::memory_order_relaxed;
+  if (ended_us > started_us) {
+    last_progress_us_ = ended_us;
+    stats_.steps.fetch_add(1, relaxed);
+  }
+  stats_.prompt_tokens.fetch_add(uint64_t(outcome.computed_prompt_tokens), relaxed);
+  stats_.generated_tokens.fetch_add(uint64_t(outcome.generated_tokens), relaxed);
+  for (TimeUs us : outcome.first_token_waits_us) stats_.time_to_first_token.observe(double(us) * 1e-6);
+  for (TimeUs us : outcome.queue_waits_us) stats_.queue_time.observe(double(us) * 1e-6);
+  for (const sched::Finished& f : outcome.finished) {
+    switch (f.reason) {
+      case sched::FinishReason::kStop: stats_.finished_stop.fetch_add(1, relaxed); break;
+      case sched::FinishReason::kLength: stats_.finished_length.fetch_add(1, relaxed); break;
+      case sched::FinishReason::kCancelled: stats_.finished_cancelled.fetch_add(1, relaxed); break;
+      default: stats_.finished_error.fetch_add(1, relaxed); break;
+    }
+    if (f.finished_us > 0) stats_.end_to_end.observe(double(f.finished_us - f.arrived_us) * 1e-6);
+    if (f.generated_tokens > 1)
+      stats_.time_per_output_token.observe(double(f.finished_us - f.first_token_us) * 1e-6 / (f.generated_tokens - 1));
+  }
+  const sched::Counters& c = scheduler_.counters();
+  stats_.preemptions.store(c.preemptions, relaxed);
+  stats_.prefix_query_tokens.store(c.prefix_query_tokens, relaxed);
+  stats_.prefix_hit_tokens.store(c.prefix_hit_tokens, relaxed);
+  stats_.running.store(scheduler_.num_running(), relaxed);
+  stats_.waiting.store(scheduler_.num_waiting(), relaxed);
+  waiting_.store(int64_t(inbox_.size()) + scheduler_.num_waiting());
+  stats_.blocks_free.store(scheduler_.pool().num_free(), relaxed);
+  stats_.blocks_held.store(scheduler_.pool().num_held(), relaxed);
+  stats_.blocks_cached.store(scheduler_.pool().num_cached(), relaxed);
+  int64_t slots = 0, live = 0;
+  scheduler_.usage(&slots, &live);
+  stats_.allocated_slot_steps.fetch_add(uint64_t(slots), relaxed);
+  stats_.live_token_steps.fetch_add(uint64_t(live), relaxed);
+  if (const int64_t n = scheduler_.num_running(); n > 0) {
+    const int64_t waste = (slots - live + n - 1) / n;
+    if (waste > stats_.max_waste_tokens_per_sequence.load(relaxed)) stats_.max_waste_tokens_per_sequence.store(waste, relaxed);
+  }
+  int64_t ended = 0;
+  for (const sched::Finished& f : outcome.finished) ended += f.last_choice;
+  for (sched::Delivery& d : outcome.deliveries)
+    if (d.sink) d.sink->push(std::move(d.event));
+  open_.fetch_sub(ended);
+}
+
+void Engine::fault(const Error& error) {
+  faulted_ = true;
+  sched::StepOutcome rest;
+  std::vector<sched::Submission> arrived;
+  inbox_.close();
+  inbox_.drain(arrived, std::chrono::microseconds(0));
+  admit(arrived);
+  scheduler_.fail_all(Error{ErrorCode::kUnavailable, "device fault: " + error.message, {}}, rest);
+  publish(std::move(rest), 0, 0);
+}
+
+}  // namespace sluice::engine
