@@ -32,22 +32,20 @@ Status Engine::submit(sched::Submission submission) {
   SLUICE_TRY(sched::Scheduler::fits(options_.scheduler, int64_t(submission.prompt.size()), submission.max_tokens));
   const int64_t limit = int64_t(options_.max_queue);
   const Error full{ErrorCode::kOverloaded, "the queue is full: " + std::to_string(limit) + " requests are waiting", {}};
-  // Whoever waits in an idle engine starts at once, so `waiting` counts real waiters.
-  if (waiting_.fetch_add(1) >= limit) {
-    waiting_.fetch_sub(1);
-    stats_.rejected.fetch_add(1, std::memory_order_relaxed);
-    return full;
-  }
   submission.id = next_id_.fetch_add(1);
   submission.arrived_us = clock_->now_us();
   open_.fetch_add(1);
-  if (!inbox_.try_push(std::move(submission))) {
+  const bool room = num_waiting() < limit;
+  if (!room || !inbox_.try_push(std::move(submission))) {
     open_.fetch_sub(1);
-    waiting_.fetch_sub(1);
     stats_.rejected.fetch_add(1, std::memory_order_relaxed);
     return stop_ ? kStopped : full;
   }
   return {};
+}
+
+int64_t Engine::num_waiting() const {
+  return int64_t(inbox_.size()) + stats_.waiting.load(std::memory_order_relaxed);
 }
 
 void Engine::poke() { inbox_.poke(); }
@@ -70,7 +68,7 @@ int Engine::retry_after_s() const {
   const uint64_t ended = stats_.end_to_end.count();
   const double mean_s = ended ? stats_.end_to_end.sum() / double(ended) : 1.0;
   const double at_once = std::max<double>(1.0, double(stats_.running.load()));
-  return int(std::clamp(double(waiting_.load()) * mean_s / at_once, 1.0, 120.0));
+  return int(std::clamp(double(num_waiting()) * mean_s / at_once, 1.0, 120.0));
 }
 
 void Engine::run() {
@@ -86,7 +84,11 @@ void Engine::run() {
     publish(std::move(cancelled), started, started);
     if (scheduler_.idle()) continue;
     const sched::BatchPlan& plan = scheduler_.plan(started);
-    SLUICE_CHECK(!plan.empty());  // work that waits always makes progress
+    if (plan.empty()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
+      publish(scheduler_.commit({}, started), started, started);
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      continue;
+    }
     if (Status s = executor_->submit(plan); !s.ok()) return fault(s.error());
     Result<sched::StepResult> result = executor_->collect();
     if (!result.ok()) return fault(result.error());
@@ -131,7 +133,6 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs end
   stats_.prefix_hit_tokens.store(c.prefix_hit_tokens, relaxed);
   stats_.running.store(scheduler_.num_running(), relaxed);
   stats_.waiting.store(scheduler_.num_waiting(), relaxed);
-  waiting_.store(int64_t(inbox_.size()) + scheduler_.num_waiting());
   stats_.blocks_free.store(scheduler_.pool().num_free(), relaxed);
   stats_.blocks_held.store(scheduler_.pool().num_held(), relaxed);
   stats_.blocks_cached.store(scheduler_.pool().num_cached(), relaxed);

@@ -52,6 +52,7 @@ class Engine {
 
  private:
   void run();
+  int64_t num_waiting() const;           // in the inbox and in the scheduler
   void admit(std::vector<sched::Submission>& arrived);
   void publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us);
   void fault(const Error& error);
@@ -64,7 +65,6 @@ class Engine {
   BoundedQueue<sched::Submission> inbox_;
   Stats stats_;
   std::atomic<uint64_t> next_id_{1};
-  std::atomic<int64_t> waiting_{0};      // accepted and not yet running
   std::atomic<int64_t> open_{0};         // accepted and not yet finished
   std::atomic<bool> draining_{false}, stop_{false}, faulted_{false};
   std::atomic<TimeUs> last_progress_us_{0};

@@ -1,0 +1,149 @@
+#include "lab/loaded_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sched.h>
+
+namespace sluice::lab {
+
+std::string resolve_model(const std::string& model) {
+  std::error_code ec;
+  if (std::filesystem::exists(model, ec)) return model;
+  const char* home = std::getenv("SLUICE_HOME");
+  const char* user = std::getenv("HOME");
+  const std::string store = home ? home : std::string(user ? user : ".") + "/.cache/sluice";
+  for (const char* suffix : {"", ".gguf"})
+    if (const std::string path = store + "/" + model + suffix; std::filesystem::exists(path, ec)) return path;
+  return model;
+}
+
+Result<uint64_t> parse_bytes(const std::string& text, const std::string& field) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const std::string unit = end ? end : "";
+  static constexpr std::pair<const char*, double> kUnits[] = {
+      {"", 1}, {"B", 1}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  for (const auto& [name, factor] : kUnits)
+    if (unit == name && end != text.c_str() && std::isfinite(value) && value >= 0 && value * factor < 0x1p60)
+      return uint64_t(value * factor);
+  return invalid("'" + text + "' is no size such as 512MiB or 80GB", field);
+}
+
+Result<DType> parse_kv_type(const std::string& text) {
+  for (DType t : {DType::kF32, DType::kF16, DType::kBF16})
+    if (text == dtype_name(t)) return t;
+  return invalid("'" + text + "' is not supported (f32, f16 and bf16 are)", "--kv-type");
+}
+
+int default_threads() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+}
+
+Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& o) {
+  if (o.device != "cpu")
+    return Error{ErrorCode::kUnsupported, "'" + o.device + "' is not available: this build has the CPU backend only", "--device"};
+  if (o.isa == "reference") return kernels::reference_kernels();
+  const char* why = "";
+  if (const kernels::KernelTable* table = kernels::cpu_kernels(o.isa.c_str(), &why)) return table;
+  return Error{ErrorCode::kUnsupported, std::string(why) + " (--isa reference runs anywhere)", "--isa"};
+}
+
+uint64_t available_memory() {
+  uint64_t kib = 0;
+  if (std::FILE* f = std::fopen("/proc/meminfo", "r")) {
+    char line[256];
+    while (std::fgets(line, sizeof line, f))
+      if (std::sscanf(line, "MemAvailable: %lu", &kib) == 1) break;
+    std::fclose(f);
+  }
+  return kib * 1024;
+}
+
+Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
+                               const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
+  if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
+    return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
+  if (o.max_sequences < 1 || o.max_sequences > 4096)
+    return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
+  if (o.max_step_tokens < o.max_sequences || o.max_step_tokens > 16384)
+    return invalid(std::to_string(o.max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
+  SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
+  MemoryPlan p;
+  p.file_bytes = file.file_bytes();
+  bool tied = true;
+  for (const format::TensorEntry& t : file.tensors()) {
+    if (!t.weight_format) continue;
+    if (t.name == "output.weight") tied = false;
+    if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
+      p.weights_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
+  }
+  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && e->weight_format && tied)
+    p.weights_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
+  p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
+  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, o.max_step_tokens);
+  const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
+  const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
+  if (!o.kv_memory.empty()) {
+    SLUICE_ASSIGN(p.kv_bytes, parse_bytes(o.kv_memory, "--kv-memory"));
+  } else {
+    // A quarter of what is left, at least one whole context where that fits, never more than every sequence could use.
+    const uint64_t left = available > p.weights_bytes + p.activation_bytes ? available - p.weights_bytes - p.activation_bytes : 0;
+    const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token;
+    p.kv_bytes = std::min({std::max(left / 4, std::min(context_bytes, left / 2)), context_bytes * uint64_t(o.max_sequences), uint64_t{64} << 30});
+  }
+  const uint64_t blocks = std::min<uint64_t>(p.kv_bytes / block_bytes, 1 << 24);
+  if (blocks < 2)
+    return invalid("a cache of " + std::to_string(p.kv_bytes) + " bytes holds fewer than 2 blocks of " + std::to_string(block_bytes) + " bytes", "--kv-memory");
+  p.total_blocks = int(blocks);
+  p.kv_bytes = blocks * block_bytes;
+  p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * o.block_tokens));
+  return p;
+}
+
+Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
+  LoadedModel m;
+  SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
+  const std::string path = resolve_model(o.model);
+  SLUICE_ASSIGN(auto file, format::open_gguf(path));
+  auto named = [&](const Error& e) { return Error{e.code, e.field.empty() ? path + ": " + e.message : e.message, e.field}; };
+  auto spec = model::read_spec(file->metadata());
+  if (!spec.ok()) return named(spec.error());
+  auto tokenizer = model::build_tokenizer(file->metadata());
+  if (!tokenizer.ok()) return named(tokenizer.error());
+  m.tokenizer = *tokenizer;
+  if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
+  else m.chat_template_error = t.error().message;
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
+  auto memory = plan_memory(*file, *spec, *kernels, o, available_memory());
+  if (!memory.ok()) return named(memory.error());
+  m.memory = *memory;
+  auto weights = model::load_weights(file, *spec, *kernels, threads, progress);
+  if (!weights.ok()) return named(weights.error());
+  if (m.tokenizer->size() > spec->vocab)
+    return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
+  m.name = std::filesystem::path(path).stem().string();
+  m.device.threads = threads;
+  m.device.pin_threads = o.pin_threads;
+  SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));
+  m.device.total_blocks = m.memory.total_blocks;
+  m.device.block_tokens = o.block_tokens;
+  m.device.max_step_tokens = o.max_step_tokens;
+  m.scheduler.total_blocks = m.memory.total_blocks;
+  m.scheduler.block_tokens = o.block_tokens;
+  m.scheduler.max_sequences = o.max_sequences;
+  m.scheduler.max_step_tokens = o.max_step_tokens;
+  m.scheduler.max_context = m.memory.max_context;
+  m.scheduler.vocab = spec->vocab;
+  m.scheduler.prefix_cache = o.prefix_cache;
+  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context);
+  return m;
+}
+
+}  // namespace sluice::lab

@@ -1,0 +1,65 @@
+// LoadedModel: a model file opened, checked, planned and packed for a backend; what every driver starts from.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "exec/device_executor.h"
+#include "model/model.h"
+#include "model/vocab.h"
+#include "sched/scheduler.h"
+
+namespace sluice::lab {
+
+struct LoadOptions {
+  std::string model;              // path of a .gguf, or a name in the local store
+  std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
+  std::string device = "cpu";
+  int threads = 0;                // 0: as many as the machine has
+  bool pin_threads = false;
+  std::string kv_type = "f16";
+  std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
+  int block_tokens = 16;
+  int max_sequences = 64;
+  int max_step_tokens = 512;
+  int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
+  bool prefix_cache = true;
+};
+
+// Memory before loading: every term in bytes.
+struct MemoryPlan {
+  uint64_t file_bytes = 0, weights_bytes = 0, kv_bytes_per_token = 0, activation_bytes = 0, kv_bytes = 0;
+  int total_blocks = 0, max_context = 0;
+  uint64_t total() const { return weights_bytes + activation_bytes + kv_bytes; }
+};
+
+struct LoadedModel {
+  std::shared_ptr<const model::Model> model;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // may be null
+  std::string chat_template_error;                          // why there is none though the file has one
+  std::string name;
+  MemoryPlan memory;
+  exec::DeviceOptions device;
+  sched::SchedulerOptions scheduler;
+
+  std::unique_ptr<exec::DeviceExecutor> make_executor() const {
+    return std::make_unique<exec::DeviceExecutor>(model, device);
+  }
+};
+
+// A model argument as a path: itself, or a file in $SLUICE_HOME (default ~/.cache/sluice).
+std::string resolve_model(const std::string& model);
+Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
+Result<DType> parse_kv_type(const std::string& text);
+Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
+int default_threads();
+
+// Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty.
+Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
+                               const kernels::KernelTable& kernels, const LoadOptions& options, uint64_t available_bytes);
+uint64_t available_memory();
+Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
+
+}  // namespace sluice::lab
