@@ -338,9 +338,9 @@ void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeU
   if (s->generated() >= sub.min_tokens && std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
     e.finish = FinishReason::kStop;
     e.stop_token = token.token;
-    if (sub.include_stop && tokenizer_) e.text = s->stops.push(tokenizer_->token_bytes(token.token, true));
-  } else if (tokenizer_) {
-    e.text = s->stops.push(tokenizer_->token_bytes(token.token, sub.keep_special));
+    if (sub.include_stop) e.text = s->stops.push(bytes_of(token.token, true));
+  } else {
+    e.text = s->stops.push(bytes_of(token.token, sub.keep_special));
     if (s->stops.matched()) {
       e.finish = FinishReason::kStop;
       e.stop_string = s->stops.matched_stop();
@@ -353,6 +353,12 @@ void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeU
     return finish(s, std::move(e), now, outcome);
   }
   outcome.deliveries.push_back({sub.sink, std::move(e)});
+}
+
+// A head may have rows beyond the vocabulary (padding): they have no text.
+std::string_view Scheduler::bytes_of(TokenId token, bool keep_special) const {
+  if (!tokenizer_ || token >= tokenizer_->size()) return {};
+  return tokenizer_->token_bytes(token, keep_special);
 }
 
 void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome) {

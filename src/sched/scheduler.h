@@ -102,6 +102,7 @@ class Scheduler {
   void take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome);
   void report_prompt_score(Sequence* s, const sample::SampledToken& token, StepOutcome& outcome);
   void finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome);
+  std::string_view bytes_of(TokenId token, bool keep_special) const;
   void forget(Sequence* s);
 
   SchedulerOptions options_;

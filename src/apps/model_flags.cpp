@@ -1,0 +1,66 @@
+#include "apps/model_flags.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <unistd.h>
+
+namespace sluice::apps {
+
+void declare_model(Flags& f, lab::LoadOptions& o) {
+  f.add("model", o.model, "a .gguf file, or a name in the local store", true);
+  f.add("-o,--threads", o.threads, "worker threads (0: every core)");
+  f.add("--device", o.device, "cpu");
+  f.add("--isa", o.isa, "avx2, avx512 or reference: forces lower kernels");
+  f.add("--pin-threads", o.pin_threads, "one core a worker");
+  f.add("--kv-type", o.kv_type, "element type of the cache: f32, f16, bf16");
+  f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
+  f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");
+  f.add("--max-sequences", o.max_sequences, "sequences that run at once");
+  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included");
+  f.add("--context", o.context, "tokens a sequence may reach (0: the model's own limit)");
+}
+
+Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) {
+  if (!::isatty(STDERR_FILENO)) return lab::load_model(options, nullptr);
+  int shown = -1;
+  auto model = lab::load_model(options, [&](size_t done, size_t total) {
+    const int percent = total ? int(100 * done / total) : 100;
+    if (percent == shown) return;
+    shown = percent;
+    std::fprintf(stderr, "\rloading %3d %% [%-20.*s]", percent, percent / 5, "####################");
+  });
+  if (shown >= 0) std::fprintf(stderr, "\r\033[K");
+  return model;
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::stringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Error{ErrorCode::kNotFound, path + ": cannot be read", "-f"};
+  text << in.rdbuf();
+  return text.str();
+}
+
+Result<std::vector<int32_t>> parse_ids(const std::string& text, int vocab, const std::string& field) {
+  std::vector<int32_t> ids;
+  const char* p = text.c_str();
+  while (*p) {
+    char* end = nullptr;
+    const long id = std::strtol(p, &end, 10);
+    if (end == p) return invalid("'" + std::string(p).substr(0, 20) + "' is no token id", field);
+    if (id < 0 || id >= vocab) return invalid("token id " + std::to_string(id) + " is outside the vocabulary 0.." + std::to_string(vocab - 1), field);
+    ids.push_back(int32_t(id));
+    p = end;
+    while (*p == ',' || *p == ' ' || *p == '\n') ++p;
+  }
+  return ids;
+}
+
+}  // namespace sluice::apps

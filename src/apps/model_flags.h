@@ -1,0 +1,15 @@
+// The flags that every command with a model shares, and a progress bar for loading.
+#pragma once
+#include <string>
+
+#include "apps/flags.h"
+#include "lab/loaded_model.h"
+
+namespace sluice::apps {
+
+void declare_model(Flags& flags, lab::LoadOptions& options);    // MODEL and the device, cache and batch flags
+Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options);
+Result<std::string> read_text_file(const std::string& path);    // "-": standard input
+Result<std::vector<int32_t>> parse_ids(const std::string& text, int vocab, const std::string& field);
+
+}  // namespace sluice::apps

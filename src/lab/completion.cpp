@@ -1,0 +1,98 @@
+#include "lab/completion.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "text/utf8_stream.h"
+
+namespace sluice::lab {
+namespace {
+
+constexpr int kNumTop = 20;
+
+class DiscardSink final : public sched::ResponseSink {
+ public:
+  void push(sched::TokenEvent&&) noexcept override {}
+};
+
+}  // namespace
+
+CompletionRunner::CompletionRunner(LoadedModel& model)
+    : model_(model), executor_(model.make_executor()), scheduler_(model.scheduler, model.tokenizer) {}
+CompletionRunner::~CompletionRunner() = default;
+
+// A pass of its own, so that asking for logits does not change what is sampled after.
+void CompletionRunner::score_prompt(const std::vector<int32_t>& prompt, Completion& out) {
+  sched::Submission s;
+  s.prompt = prompt;
+  s.max_tokens = 0;
+  s.prompt_logprobs = 0;
+  s.sampling.temperature = 0;
+  s.sink = std::make_shared<DiscardSink>();
+  scheduler_.admit(std::move(s));
+  while (!scheduler_.idle()) {
+    const sched::BatchPlan& plan = scheduler_.plan(clock_.now_us());
+    SLUICE_CHECK(executor_->submit(plan).ok());
+    const int last_row = plan.rows.empty() ? -1 : (int(plan.rows.size()) - 1) % exec::DeviceExecutor::kLogitRows;
+    const bool ends = !plan.rows.empty() && plan.rows.back().samples;
+    const auto result = executor_->collect();
+    for (size_t i = 0; i < result->rows.size(); ++i)
+      if (!plan.rows[i].samples) out.nll.push_back(-double(result->rows[i].logprob));
+    if (ends) {  // greedy: the sampler left the logits as they were
+      const int vocab = model_.scheduler.vocab;
+      const float* logits = executor_->last_logits() + size_t(last_row) * size_t(vocab);
+      std::vector<int32_t> order(static_cast<size_t>(vocab));
+      std::iota(order.begin(), order.end(), 0);
+      const int k = std::min(kNumTop, vocab);
+      std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+      for (int i = 0; i < k; ++i) out.top.emplace_back(order[size_t(i)], logits[order[size_t(i)]]);
+    }
+    scheduler_.commit(*result, clock_.now_us());
+  }
+}
+
+Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
+                                         const std::function<bool(std::string_view)>& on_text) {
+  SLUICE_TRY(sched::Scheduler::fits(model_.scheduler, int64_t(s.prompt.size()), s.max_tokens));
+  Completion out;
+  if (want_logits) score_prompt(s.prompt, out);
+  s.sink = std::make_shared<DiscardSink>();
+  s.cancelled = std::make_shared<std::atomic<bool>>(false);
+  auto cancelled = s.cancelled;
+  s.arrived_us = clock_.now_us();
+  const TimeUs begin = s.arrived_us;
+  TimeUs first = 0, last = 0;
+  text::Utf8Stream utf8;
+  auto emit = [&](const std::string& piece) {
+    out.text += piece;
+    if (!piece.empty() && on_text && !on_text(piece)) cancelled->store(true);
+  };
+  scheduler_.admit(std::move(s));
+  while (!scheduler_.idle()) {
+    sched::StepOutcome outcome;
+    scheduler_.reap_cancelled(clock_.now_us(), outcome);
+    if (!scheduler_.idle()) {
+      SLUICE_TRY(executor_->submit(scheduler_.plan(clock_.now_us())));
+      const auto result = executor_->collect();
+      if (!result.ok()) return result.error();
+      outcome = scheduler_.commit(*result, clock_.now_us());
+    }
+    for (const sched::Delivery& d : outcome.deliveries) {
+      if (d.event.has_token) {
+        last = clock_.now_us();
+        if (out.ids.empty()) first = last;
+        out.ids.push_back(d.event.sample.token);
+      }
+      emit(utf8.push(d.event.text));
+      if (d.event.finish == sched::FinishReason::kNone) continue;
+      out.finish_reason = d.event.finish == sched::FinishReason::kLength ? "length"
+                          : d.event.finish == sched::FinishReason::kStop ? "stop" : "cancelled";
+    }
+  }
+  emit(utf8.finish());
+  if (first) out.ttft_s = double(first - begin) * 1e-6;
+  if (out.ids.size() > 1 && last > first) out.decode_tok_s = double(out.ids.size() - 1) / (double(last - first) * 1e-6);
+  return out;
+}
+
+}  // namespace sluice::lab

@@ -1,0 +1,37 @@
+// One completion driven in the caller's thread: the scheduler and the executor of the server, without its engine thread.
+#pragma once
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lab/loaded_model.h"
+
+namespace sluice::lab {
+
+struct Completion {
+  std::vector<int32_t> ids;
+  std::string text;
+  std::string finish_reason;                   // stop, length
+  double ttft_s = 0, decode_tok_s = 0;
+  std::vector<std::pair<int32_t, float>> top;  // with logits: the 20 largest of the last prompt position
+  std::vector<double> nll;                     // with logits: of every prompt token but the first
+};
+
+class CompletionRunner {
+ public:
+  explicit CompletionRunner(LoadedModel& model);
+  ~CompletionRunner();
+  // Errors: kContextLength. on_text gets whole UTF-8 characters as they come; it returns false to stop early.
+  Result<Completion> run(sched::Submission submission, bool want_logits, const std::function<bool(std::string_view)>& on_text);
+
+ private:
+  void score_prompt(const std::vector<int32_t>& prompt, Completion& out);
+
+  LoadedModel& model_;
+  std::unique_ptr<exec::DeviceExecutor> executor_;
+  sched::Scheduler scheduler_;
+  SteadyClock clock_;
+};
+
+}  // namespace sluice::lab
