@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "sample/noise.h"
+#include "sample/sampler.h"
+
+namespace sluice::sample {
+namespace {
+
+SampledToken draw(std::vector<float> logits, SamplingParams p, int64_t position, std::vector<int32_t> history = {}, int prompt = 0, std::vector<int32_t> banned = {}) {
+  return sample({logits, &p, history, prompt, position, banned});
+}
+
+std::vector<double> softmax(const std::vector<float>& x, double t) {
+  std::vector<double> p;
+  double sum = 0;
+  for (float v : x) p.push_back(std::exp(double(v) / t)), sum += p.back();
+  for (double& v : p) v /= sum;
+  return p;
+}
+
+// Chi-square of n draws against p, over tokens with an expected count of at least 5. 99.9 % quantile is about df + 3.1 sqrt(2 df) + 8.
+void expect_distribution(const std::vector<int>& counts, const std::vector<double>& p, int n) {
+  double chi = 0;
+  int df = -1;
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (p[i] == 0) {
+      EXPECT_EQ(counts[i], 0) << "token " << i << " was truncated";
+      continue;
+    }
+    const double e = p[i] * n;
+    if (e < 5) continue;
+    chi += (counts[i] - e) * (counts[i] - e) / e;
+    ++df;
+  }
+  EXPECT_LT(chi, df + 3.1 * std::sqrt(2.0 * df) + 8);
+}
+
+const std::vector<float> kLogits{1.0f, 2.0f, 0.5f, -1.0f, 3.0f, 2.5f, 0.0f, 1.5f};
+
+TEST(Sampler, GreedyTakesTheFirstOfTheLargest) {
+  SamplingParams p;
+  p.temperature = 0;
+  EXPECT_EQ(draw(kLogits, p, 0).token, 4);
+  EXPECT_EQ(draw({1, 5, 5}, p, 0).token, 1);
+}
+
+TEST(Sampler, DrawsFollowTheDistribution) {
+  for (float t : {0.5f, 1.0f, 1.7f}) {
+    SamplingParams p;
+    p.temperature = t;
+    p.seed = 11;
+    std::vector<int> counts(kLogits.size(), 0);
+    const int n = 40000;
+    for (int i = 0; i < n; ++i) ++counts[size_t(draw(kLogits, p, i).token)];
+    expect_distribution(counts, softmax(kLogits, t), n);
+  }
+}
+
+TEST(Sampler, TruncationKeepsWhatItSays) {
+  struct Case { int top_k; float top_p, min_p; std::set<int> kept; };
+  // Falling: 4 (3.0), 5 (2.5), 1 (2.0), 7 (1.5), 0, 2, 6, 3; softmax .391 .237 .144 .087 .053 ...
+  for (const Case& c : {Case{2, 1, 0, {4, 5}}, Case{0, 0.5f, 0, {4, 5}}, Case{0, 0.7f, 0, {4, 5, 1}}, Case{0, 1, 0.3f, {4, 5, 1}},
+                        Case{1, 1, 0, {4}}, Case{0, 1e-6f, 0, {4}}, Case{3, 0.6f, 0, {4, 5}}}) {
+    SamplingParams p;
+    p.top_k = c.top_k;
+    p.top_p = c.top_p;
+    p.min_p = c.min_p;
+    std::vector<double> q = softmax(kLogits, 1);
+    double mass = 0;
+    for (size_t i = 0; i < q.size(); ++i) mass += c.kept.count(int(i)) ? q[i] : (q[i] = 0);
+    for (double& v : q) v /= mass;
+    std::vector<int> counts(kLogits.size(), 0);
+    for (int i = 0; i < 20000; ++i) ++counts[size_t(draw(kLogits, p, i).token)];
+    expect_distribution(counts, q, 20000);
+  }
+}
+
+TEST(Sampler, TopPCoversALargeFlatVocabulary) {
+  std::vector<float> flat(5000, 0.0f);
+  SamplingParams p;
+  p.top_p = 0.5f;
+  std::set<int> seen;
+  for (int i = 0; i < 20000; ++i) seen.insert(draw(flat, p, i).token);
+  EXPECT_LE(*seen.rbegin(), 2500);  // ties go to smaller ids, so exactly the first half is kept
+  EXPECT_GT(seen.size(), 2300u);
+}
+
+TEST(Sampler, ATokenIsAFunctionOfSeedChoiceAndPosition) {
+  SamplingParams p;
+  p.seed = 5;
+  const int first = draw(kLogits, p, 100).token;
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(draw(kLogits, p, 100).token, first);
+  int differ = 0;
+  for (int i = 0; i < 200; ++i) {
+    SamplingParams q = p;
+    q.choice = 1;
+    differ += draw(kLogits, p, i).token != draw(kLogits, q, i).token;
+  }
+  EXPECT_GT(differ, 50);
+}
+
+TEST(Sampler, PenaltiesBiasAndBans) {
+  SamplingParams p;
+  p.temperature = 0;
+  p.logit_bias = {{3, 100.0f}};
+  EXPECT_EQ(draw(kLogits, p, 0).token, 3);
+  EXPECT_EQ(draw(kLogits, p, 0, {}, 0, {3}).token, 4);
+  SamplingParams rep;
+  rep.temperature = 0;
+  rep.repetition_penalty = 2;
+  EXPECT_EQ(draw(kLogits, rep, 2, {4, 4}, 2).token, 5);          // 3.0 / 2 < 2.5, once however often
+  SamplingParams presence;
+  presence.temperature = 0;
+  presence.presence_penalty = 0.6f;
+  EXPECT_EQ(draw(kLogits, presence, 2, {4}, 1).token, 4);        // in the prompt alone: no penalty
+  EXPECT_EQ(draw(kLogits, presence, 2, {4}, 0).token, 5);
+  SamplingParams frequency;
+  frequency.temperature = 0;
+  frequency.frequency_penalty = 0.3f;
+  EXPECT_EQ(draw(kLogits, frequency, 2, {4}, 0).token, 4);       // 2.7 > 2.5
+  EXPECT_EQ(draw(kLogits, frequency, 2, {4, 4}, 0).token, 5);    // 2.4 < 2.5
+}
+
+TEST(Sampler, LogprobsAreOfTheRawDistribution) {
+  SamplingParams p;
+  p.temperature = 0;
+  p.num_logprobs = 3;
+  p.logit_bias = {{3, 100.0f}};
+  const SampledToken t = draw(kLogits, p, 0);
+  const auto q = softmax(kLogits, 1);
+  EXPECT_EQ(t.token, 3);
+  EXPECT_NEAR(t.logprob, std::log(q[3]), 1e-5);
+  ASSERT_EQ(t.top.size(), 3u);
+  EXPECT_EQ(t.top[0].token, 4);
+  EXPECT_NEAR(t.top[0].logprob, std::log(q[4]), 1e-5);
+  EXPECT_EQ(t.top[2].token, 1);
+}
+
+TEST(Sampler, NanLogitsGiveATokenNotACrash) {
+  SamplingParams p;
+  const float nan = std::nanf("");
+  EXPECT_GE(draw({nan, nan, nan}, p, 0).token, 0);
+}
+
+}  // namespace
+}  // namespace sluice::sample

@@ -1,0 +1,308 @@
+// Seeded property tests of the real scheduler with a fake device: 10,000 steps a seed, every invariant after every step.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "base/rng.h"
+#include "sched/scheduler.h"
+
+namespace sluice::sched {
+namespace {
+
+constexpr int kVocab = 1000;
+
+struct Recorder final : ResponseSink {
+  std::map<int, std::vector<int32_t>> tokens;   // by choice
+  std::map<int, FinishReason> finished;
+  void push(TokenEvent&& e) noexcept override {
+    if (e.has_token && !e.is_prompt) tokens[e.choice].push_back(e.sample.token);
+    if (e.finish != FinishReason::kNone) finished[e.choice] = e.finish;
+  }
+};
+
+// A "model": the next token is a hash of everything before it, read through the cache's blocks as a device would, so a
+// block that was not written, or was overwritten by another sequence, changes the text.
+class FakeDevice {
+ public:
+  FakeDevice(int blocks, int block_tokens) : block_tokens_(block_tokens), cells_(size_t(blocks) * size_t(block_tokens), -1) {}
+  StepResult run(const BatchPlan& plan) {
+    for (const CopyPair& c : plan.copies)
+      for (int i = 0; i < block_tokens_; ++i) cell(c.to, i) = cell(c.from, i);
+    for (int t = 0; t < plan.num_tokens(); ++t) at(plan, plan.sequence_of[t], plan.positions[t]) = plan.token_ids[t];
+    StepResult r;
+    for (const OutputRow& row : plan.rows) {
+      uint64_t h = 17;
+      for (int p = 0; p <= plan.positions[row.token_row]; ++p) h = h * 6364136223846793005ull + uint64_t(at(plan, row.sequence, p)) + 1;
+      if (row.params) h += uint64_t(row.params->choice) * 977;
+      sample::SampledToken token;
+      token.token = row.samples ? int32_t((h >> 33) % kVocab) : row.target;
+      r.rows.push_back(token);
+    }
+    return r;
+  }
+
+ private:
+  int32_t& cell(int32_t block, int i) { return cells_[size_t(block) * size_t(block_tokens_) + size_t(i)]; }
+  int32_t& at(const BatchPlan& plan, int s, int position) {
+    return cell(plan.block_ids[size_t(plan.block_begin[s] + position / block_tokens_)], position % block_tokens_);
+  }
+  int block_tokens_;
+  std::vector<int32_t> cells_;
+};
+
+std::vector<int32_t> expected_text(const std::vector<int32_t>& prompt, int max_tokens, int choice) {
+  std::vector<int32_t> all = prompt, out;
+  for (int i = 0; i < max_tokens; ++i) {
+    uint64_t h = 17;
+    for (int32_t t : all) h = h * 6364136223846793005ull + uint64_t(t) + 1;
+    h += uint64_t(choice) * 977;
+    out.push_back(int32_t((h >> 33) % kVocab));
+    all.push_back(out.back());
+  }
+  return out;
+}
+
+struct Sent {
+  std::shared_ptr<Recorder> sink;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::vector<int32_t> prompt;
+  int max_tokens, n;
+  uint64_t sent_step;
+};
+
+Submission make(const Sent& s) {
+  Submission sub;
+  sub.prompt = s.prompt;
+  sub.max_tokens = s.max_tokens;
+  sub.n = s.n;
+  sub.ignore_eos = true;
+  sub.sink = s.sink;
+  sub.cancelled = s.cancelled;
+  return sub;
+}
+
+void soak(uint64_t seed, SchedulerOptions o, int steps) {
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  Rng rng(seed);
+  Scheduler scheduler(o, nullptr);
+  FakeDevice device(o.total_blocks, o.block_tokens);
+  std::vector<Sent> open;
+  const int capacity = o.total_blocks * o.block_tokens;
+  std::vector<int32_t> shared(size_t(capacity / 3));
+  for (auto& t : shared) t = int32_t(rng.below(kVocab));
+  uint64_t step = 0, completed = 0;
+  auto check_done = [&] {
+    std::erase_if(open, [&](Sent& s) {
+      if (int(s.sink->finished.size()) < s.n) return false;
+      for (auto& [choice, reason] : s.sink->finished) {
+        if (reason == FinishReason::kCancelled) continue;
+        EXPECT_EQ(reason, FinishReason::kLength);
+        EXPECT_EQ(s.sink->tokens[choice], expected_text(s.prompt, s.max_tokens, choice));
+      }
+      ++completed;
+      return true;
+    });
+  };
+  while (step < uint64_t(steps) || !scheduler.idle()) {
+    if (step < uint64_t(steps) && rng.below(4) == 0 && open.size() < 40) {
+      Sent s;
+      s.sink = std::make_shared<Recorder>();
+      s.cancelled = std::make_shared<std::atomic<bool>>(false);
+      const uint32_t kind = rng.below(8);
+      const size_t shared_length = rng.below(2) ? rng.below(uint32_t(shared.size())) : 0;
+      s.prompt.assign(shared.begin(), shared.begin() + std::ptrdiff_t(shared_length));
+      const uint32_t own = 1 + rng.below(kind == 0 ? uint32_t(capacity / 2) : 40);
+      for (uint32_t i = 0; i < own; ++i) s.prompt.push_back(int32_t(rng.below(kVocab)));
+      s.max_tokens = int(1 + rng.below(40));
+      s.n = rng.below(5) == 0 ? int(2 + rng.below(4)) : 1;
+      s.sent_step = step;
+      if (Scheduler::fits(o, int64_t(s.prompt.size()), s.max_tokens).ok()) {
+        Submission sub = make(s);
+        sub.request_class = rng.below(3) ? RequestClass::kInteractive : RequestClass::kBatch;
+        scheduler.admit(std::move(sub));
+        open.push_back(std::move(s));
+      }
+    }
+    if (!open.empty() && rng.below(60) == 0) open[rng.below(uint32_t(open.size()))].cancelled->store(true);
+    StepOutcome gone;
+    scheduler.reap_cancelled(TimeUs(step), gone);
+    for (Delivery& d : gone.deliveries) d.sink->push(std::move(d.event));
+    scheduler.validate();
+    if (!scheduler.idle()) {
+      const BatchPlan& plan = scheduler.plan(TimeUs(step));
+      ASSERT_FALSE(plan.empty()) << "work waits and nothing runs";
+      plan.validate(o.total_blocks, kVocab);
+      ASSERT_LE(plan.num_tokens(), o.max_step_tokens);
+      ASSERT_LE(plan.num_sequences(), o.max_sequences);
+      StepOutcome outcome = scheduler.commit(device.run(plan), TimeUs(step));
+      for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
+    }
+    scheduler.validate();
+    int64_t slots, live;
+    scheduler.usage(&slots, &live);
+    ASSERT_LT(slots - live, int64_t(std::max(1, scheduler.num_running())) * o.block_tokens + 1);
+    check_done();
+    ++step;
+    ASSERT_LT(step, uint64_t(steps) + 20000) << "starvation: " << open.size() << " requests are still open";
+  }
+  EXPECT_TRUE(open.empty());
+  EXPECT_GT(completed, 20u);
+  EXPECT_EQ(scheduler.pool().num_held(), 0);
+}
+
+SchedulerOptions options(int blocks, int block_tokens, int sequences, int step_tokens, bool prefix) {
+  SchedulerOptions o;
+  o.total_blocks = blocks;
+  o.block_tokens = block_tokens;
+  o.max_sequences = sequences;
+  o.max_step_tokens = step_tokens;
+  o.max_context = 1 << 20;
+  o.vocab = kVocab;
+  o.prefix_cache = prefix;
+  return o;
+}
+
+// Further seeds: SLUICE_SEEDS=n.
+int num_seeds() {
+  const char* n = std::getenv("SLUICE_SEEDS");
+  return n ? std::atoi(n) : 3;
+}
+
+TEST(SchedulerSoak, RoomyPool) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(s), options(400, 16, 32, 64, true), 10000);
+}
+TEST(SchedulerSoak, TightPoolPreempts) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(100 + s), options(24, 16, 16, 48, true), 10000);
+}
+TEST(SchedulerSoak, TightPoolWithoutPrefixCache) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(200 + s), options(24, 16, 16, 33, false), 10000);
+}
+TEST(SchedulerSoak, LargeBlocksTinyBudget) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(300 + s), options(12, 32, 4, 7, true), 10000);
+}
+
+struct Rig {
+  explicit Rig(SchedulerOptions o) : scheduler(o, nullptr), device(o.total_blocks, o.block_tokens) {}
+  Sent send(std::vector<int32_t> prompt, int max_tokens, int n = 1, RequestClass c = RequestClass::kInteractive) {
+    Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), std::move(prompt), max_tokens, n, 0};
+    Submission sub = make(s);
+    sub.request_class = c;
+    scheduler.admit(std::move(sub));
+    return s;
+  }
+  const BatchPlan& step() {
+    const BatchPlan& plan = scheduler.plan(now);
+    const StepResult r = device.run(plan);
+    last = plan;
+    StepOutcome outcome = scheduler.commit(r, now++);
+    for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
+    scheduler.validate();
+    return last;
+  }
+  void finish() {
+    for (int i = 0; i < 100000 && !scheduler.idle(); ++i) step();
+    ASSERT_TRUE(scheduler.idle());
+  }
+  Scheduler scheduler;
+  FakeDevice device;
+  BatchPlan last;
+  TimeUs now = 0;
+};
+
+std::vector<int32_t> ramp(int n, int start = 0) {
+  std::vector<int32_t> v(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) v[size_t(i)] = (start + i) % kVocab;
+  return v;
+}
+
+TEST(Scheduler, ALongPromptIsChunkedBesideDecodes) {
+  Rig rig(options(200, 16, 8, 40, true));
+  auto chat = rig.send(ramp(10, 500), 50);
+  rig.step();
+  auto big = rig.send(ramp(1000), 2);
+  for (int i = 0; i < 20; ++i) {
+    const BatchPlan& p = rig.step();
+    EXPECT_LE(p.num_tokens(), 40);
+    EXPECT_EQ(p.query_begin[1], 1) << "the chat's token goes first in every step";
+  }
+  rig.finish();
+  EXPECT_EQ(chat.sink->tokens[0], expected_text(chat.prompt, 50, 0));
+  EXPECT_EQ(big.sink->tokens[0], expected_text(big.prompt, 2, 0));
+}
+
+TEST(Scheduler, PrefixHitsSkipComputedBlocks) {
+  Rig rig(options(200, 16, 8, 512, true));
+  auto first = rig.send(ramp(100), 4);
+  rig.finish();
+  auto second = rig.send(ramp(100), 4);
+  const BatchPlan& p = rig.step();
+  EXPECT_EQ(p.num_tokens(), 100 - 96);
+  rig.finish();
+  EXPECT_EQ(first.sink->tokens[0], second.sink->tokens[0]);
+  EXPECT_EQ(rig.scheduler.counters().prefix_hit_tokens, 96u);
+}
+
+TEST(Scheduler, SamplesShareTheirPromptAndCopyOnWrite) {
+  Rig rig(options(200, 16, 16, 512, false));
+  auto s = rig.send(ramp(90), 20, 4);
+  rig.step();
+  const BatchPlan& p = rig.step();
+  EXPECT_EQ(p.copies.size(), 3u);       // 89 shared tokens: the sixth block is copied for each of three
+  EXPECT_EQ(p.num_tokens(), 1 + 3);
+  EXPECT_EQ(rig.scheduler.pool().num_held(), 5 + 4);
+  rig.finish();
+  for (int c = 0; c < 4; ++c) EXPECT_EQ(s.sink->tokens[c], expected_text(s.prompt, 20, c)) << c;
+}
+
+TEST(Scheduler, InteractiveDisplacesBatch) {
+  Rig rig(options(20, 16, 8, 512, false));
+  auto batch = rig.send(ramp(200), 50, 1, RequestClass::kBatch);
+  rig.step();
+  auto chat = rig.send(ramp(200, 300), 10);
+  rig.step();
+  EXPECT_EQ(rig.scheduler.counters().preemptions, 1u);
+  EXPECT_EQ(chat.sink->tokens[0].size(), 1u) << "the chat's first token comes in its first step";
+  rig.finish();
+  EXPECT_EQ(batch.sink->tokens[0], expected_text(batch.prompt, 50, 0));
+  EXPECT_EQ(chat.sink->tokens[0], expected_text(chat.prompt, 10, 0));
+}
+
+TEST(Scheduler, WhatCanNeverFitIsRefusedWithBothNumbers) {
+  SchedulerOptions o = options(4, 16, 4, 64, true);
+  o.max_context = 100;
+  const Status over_context = Scheduler::fits(o, 90, 20);
+  ASSERT_FALSE(over_context.ok());
+  EXPECT_NE(over_context.error().message.find("110"), std::string::npos);
+  EXPECT_NE(over_context.error().message.find("100"), std::string::npos);
+  const Status over_cache = Scheduler::fits(o, 60, 10);
+  ASSERT_FALSE(over_cache.ok());
+  EXPECT_NE(over_cache.error().message.find("64"), std::string::npos);
+  EXPECT_TRUE(Scheduler::fits(o, 60, 4).ok());
+}
+
+TEST(Scheduler, CancellationFreesBlocksWithinOneStep) {
+  Rig rig(options(100, 16, 8, 512, false));
+  auto s = rig.send(ramp(300), 100);
+  rig.step();
+  EXPECT_GT(rig.scheduler.pool().num_held(), 0);
+  s.cancelled->store(true);
+  StepOutcome outcome;
+  EXPECT_EQ(rig.scheduler.reap_cancelled(1, outcome), 1);
+  EXPECT_EQ(rig.scheduler.pool().num_held(), 0);
+  EXPECT_TRUE(rig.scheduler.idle());
+}
+
+TEST(Scheduler, TheSameInputsGiveTheSamePlans) {
+  auto hashes = [] {
+    Rig rig(options(24, 16, 8, 48, true));
+    std::vector<uint64_t> h;
+    for (int i = 0; i < 30; ++i) rig.send(ramp(20 + i * 3, i), 10 + i);
+    while (!rig.scheduler.idle()) h.push_back(rig.step().hash());
+    return h;
+  };
+  EXPECT_EQ(hashes(), hashes());
+}
+
+}  // namespace
+}  // namespace sluice::sched
