@@ -1,0 +1,89 @@
+#include "kernels/context.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/thread_pool.h"
+#include "quant/weight_format.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr size_t kPartialsFloats = size_t{1} << 20;
+
+void* scratch(size_t bytes) { return std::aligned_alloc(64, (bytes + 127) / 64 * 64); }
+
+}  // namespace
+
+Context* create_context(const ContextOptions& options) noexcept {
+  auto* c = new (std::nothrow) Context{};
+  if (!c) return nullptr;
+  c->threads = std::max(1, options.threads);
+  c->max_tokens = std::max(1, options.max_tokens);
+  c->max_dim = (std::max(1, options.max_dim) + 31) / 32 * 32;
+  c->partials_floats = kPartialsFloats;
+  const size_t elements = size_t(c->max_tokens) * c->max_dim;
+  c->act_quant = static_cast<uint8_t*>(scratch(elements / 32 * kActBlockBytes));
+  c->act_float = static_cast<float*>(scratch(elements * sizeof(float)));
+  c->partials = static_cast<float*>(scratch(c->partials_floats * sizeof(float)));
+  try {
+    c->pool = new ThreadPool(c->threads, options.pin);
+    c->threads = c->pool->size();
+  } catch (...) {
+    c->pool = nullptr;
+  }
+  if (!c->pool || !c->act_quant || !c->act_float || !c->partials) {
+    destroy_context(c);
+    return nullptr;
+  }
+  return c;
+}
+
+void destroy_context(Context* c) noexcept {
+  if (!c) return;
+  delete c->pool;
+  std::free(c->act_quant);
+  std::free(c->act_float);
+  std::free(c->partials);
+  delete c;
+}
+
+void run_tasks(Context* c, int count, void (*fn)(void*, int, int) noexcept, void* arg) noexcept {
+  c->pool->run(count, fn, arg);
+}
+
+void embed_rows(Context* c, const EmbedArgs& a) noexcept {
+  // A call looks the format up once; few tokens are not worth waking anyone for.
+  struct Job { const EmbedArgs* a; const quant::WeightFormat* f; int step; } job{&a, quant::find_format(a.type), 8};
+  const auto rows = [](void* p, int i, int) noexcept {
+    const Job& j = *static_cast<const Job*>(p);
+    const EmbedArgs& a = *j.a;
+    for (int t = i * j.step; t < std::min(a.num_tokens, (i + 1) * j.step); ++t) {
+      float* y = a.y + size_t(t) * a.dim;
+      j.f->decode(static_cast<const uint8_t*>(a.table) + size_t(a.ids[t]) * a.row_bytes, y, size_t(a.dim));
+      if (a.scale != 1.0f)
+        for (int k = 0; k < a.dim; ++k) y[k] *= a.scale;
+    }
+  };
+  run_tasks(c, (a.num_tokens + job.step - 1) / job.step, rows, &job);
+}
+
+void copy_block(Context*, const CopyBlockArgs& a) noexcept {
+  for (void* base : {a.cache.keys, a.cache.values}) {
+    auto* bytes = static_cast<uint8_t*>(base);
+    std::memcpy(bytes + size_t(a.to) * a.cache.block_stride, bytes + size_t(a.from) * a.cache.block_stride,
+                a.cache.block_stride);
+  }
+}
+
+void parallel_for(Context* c, int n, void (*fn)(void*, int) noexcept, void* arg) noexcept {
+  struct Job { void (*fn)(void*, int) noexcept; void* arg; } job{fn, arg};
+  run_tasks(c, n, [](void* p, int i, int) noexcept {
+    const Job& j = *static_cast<const Job*>(p);
+    j.fn(j.arg, i);
+  }, &job);
+}
+
+}  // namespace sluice::kernels

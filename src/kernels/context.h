@@ -1,0 +1,37 @@
+// Context of every backend here: the pool and scratch memory sized once, so that no call allocates. Scratch is not touched
+// before it is used, so its size costs address space only. Plain data and out-of-line functions: safe to include in files
+// compiled for one instruction set.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/abi.h"
+
+namespace sluice::kernels {
+
+class ThreadPool;
+
+constexpr int kMaxHeadDim = 256;
+constexpr size_t kActBlockBytes = 52;  // a quantised block of 32: 32 bytes, two floats, three sums
+
+struct Context {
+  ThreadPool* pool;
+  int threads, max_tokens, max_dim;
+  uint8_t* act_quant;      // quantised inputs of one linear call
+  float* act_float;        // its float inputs, for float weights
+  float* partials;         // attention partial results
+  size_t partials_floats;
+};
+
+Context* create_context(const ContextOptions&) noexcept;
+void destroy_context(Context*) noexcept;
+
+// fn(arg, i, worker) over the workers.
+void run_tasks(Context*, int count, void (*fn)(void* arg, int i, int worker) noexcept, void* arg) noexcept;
+
+// Table entries that need no instruction set of their own.
+void embed_rows(Context*, const EmbedArgs&) noexcept;
+void copy_block(Context*, const CopyBlockArgs&) noexcept;
+void parallel_for(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
+
+}  // namespace sluice::kernels

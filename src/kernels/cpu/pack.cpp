@@ -1,0 +1,138 @@
+#include "kernels/cpu/pack.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/layout.h"
+#include "quant/weight_format.h"
+
+namespace sluice::kernels::cpu {
+namespace {
+
+// One block of 32 weights of one row, out of the file.
+struct Block {
+  uint8_t q[kBlock];    // unsigned quants, as the tile stores them
+  uint8_t scale[4];     // this row's bytes of the scale plane: `scale_width` bytes each of up to two values
+  uint8_t super[4];     // d and dmin (K-quants)
+};
+
+void unpack_nibbles(const uint8_t* p, uint8_t* q) {
+  for (int i = 0; i < 32; ++i) q[i] = (p[i % 16] >> (i / 16 * 4)) & 15;
+}
+
+void add_fifth_bit(const uint8_t* p, uint8_t* q) {
+  for (int i = 0; i < 32; ++i) q[i] |= ((p[i / 8] >> (i % 8)) & 1) << 4;
+}
+
+// Scale and minimum of group g of a Q4_K or Q5_K super-block: 6 bits each in 12 bytes.
+void group_scales(const uint8_t* s, int g, uint8_t* out) {
+  const bool lower = g < 4;
+  out[0] = lower ? s[g] & 63 : (s[g + 4] & 15) | ((s[g - 4] >> 6) << 4);
+  out[1] = lower ? s[g + 4] & 63 : (s[g + 4] >> 4) | ((s[g] >> 6) << 4);
+}
+
+// Reads block b (of 32 elements) of a row in the file's layout.
+void read_block(WeightType type, const uint8_t* row, int b, Block& out) {
+  const int g = b % 8;
+  switch (type) {
+    case WeightType::kQ4_0: case WeightType::kQ4_1: case WeightType::kQ5_0: case WeightType::kQ5_1: {
+      const bool five = type == WeightType::kQ5_0 || type == WeightType::kQ5_1;
+      const int scales = type == WeightType::kQ4_1 || type == WeightType::kQ5_1 ? 4 : 2;
+      const uint8_t* p = row + size_t(b) * (scales + (five ? 4 : 0) + 16);
+      std::memcpy(out.scale, p, scales);
+      unpack_nibbles(p + scales + (five ? 4 : 0), out.q);
+      if (five) add_fifth_bit(p + scales, out.q);
+      break;
+    }
+    case WeightType::kQ8_0: {
+      const uint8_t* p = row + size_t(b) * 34;
+      std::memcpy(out.scale, p, 2);
+      for (int i = 0; i < 32; ++i) out.q[i] = p[2 + i] ^ 0x80;
+      break;
+    }
+    case WeightType::kQ4_K: case WeightType::kQ5_K: {
+      const bool five = type == WeightType::kQ5_K;
+      const uint8_t* p = row + size_t(b / 8) * (five ? 176 : 144);
+      std::memcpy(out.super, p, 4);
+      group_scales(p + 4, g, out.scale);
+      const uint8_t* low = p + (five ? 48 : 16) + 32 * (g / 2);
+      for (int i = 0; i < 32; ++i) {
+        out.q[i] = (low[i] >> (g % 2 * 4)) & 15;
+        if (five) out.q[i] |= ((p[16 + i] >> g) & 1) << 4;
+      }
+      break;
+    }
+    case WeightType::kQ6_K: {
+      const uint8_t* p = row + size_t(b / 8) * 210;
+      std::memcpy(out.super, p + 208, 2);
+      std::memcpy(out.scale, p + 192 + 2 * g, 2);
+      const int h = g / 4, k = g % 4;
+      for (int i = 0; i < 32; ++i) {
+        const int lo = (p[64 * h + 32 * (k % 2) + i] >> (k / 2 * 4)) & 15;
+        out.q[i] = uint8_t(lo | ((p[128 + 32 * h + i] >> (2 * k)) & 3) << 4);
+      }
+      break;
+    }
+    default: break;
+  }
+}
+
+// Adds row r's block b to a zeroed tile.
+void write_block(WeightType type, uint8_t* tile, const TileLayout& l, int b, int r, const Block& in) {
+  const PlaneSizes s = plane_sizes(type);
+  uint8_t* low = tile + size_t(b) * s.low + 4 * r;
+  uint8_t* high = tile + l.high + size_t(b) * s.high + 4 * r;
+  for (int k = 0; k < kBlock; ++k) {
+    const int i = k / 4, byte = k % 4, q = in.q[k];
+    if (type == WeightType::kQ8_0) {
+      low[64 * i + byte] = uint8_t(q);
+      continue;
+    }
+    low[64 * (i / 2) + byte] |= uint8_t((q & 15) << (i % 2 * 4));
+    if (s.high == 64) high[byte] |= uint8_t((q >> 4) << i);
+    if (s.high == 128) high[64 * (i / 4) + byte] |= uint8_t((q >> 4) << (i % 4 * 2));
+  }
+  uint8_t* scale = tile + l.scale + size_t(b) * s.scale;
+  if (s.super != 0) {  // byte scales
+    scale[r] = in.scale[0];
+    scale[16 + r] = in.scale[1];
+    uint8_t* super = tile + l.super + size_t(b / 8) * s.super;
+    std::memcpy(super + 2 * r, in.super, 2);
+    if (s.super == 64) std::memcpy(super + 32 + 2 * r, in.super + 2, 2);
+  } else {
+    std::memcpy(scale + 2 * r, in.scale, 2);
+    if (s.scale == 64) std::memcpy(scale + 32 + 2 * r, in.scale + 2, 2);
+  }
+}
+
+}  // namespace
+
+size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
+  const quant::WeightFormat* f = quant::find_format(type);
+  if (!f || cols % f->block_elements != 0 || (!is_float_type(type) && plane_sizes(type).low == 0)) return 0;
+  return size_t((rows + kTileRows - 1) / kTileRows) * tile_layout(type, cols).bytes;
+}
+
+void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
+  const size_t row_bytes = quant::row_bytes(*quant::find_format(type), size_t(cols));
+  const TileLayout layout = tile_layout(type, cols);
+  const size_t element = type == WeightType::kF32 ? 4 : 2;
+  for (int row0 = row_begin; row0 < row_end; row0 += kTileRows) {
+    uint8_t* tile = static_cast<uint8_t*>(dst) + size_t(row0 / kTileRows) * layout.bytes;
+    std::memset(tile, 0, layout.bytes);
+    for (int r = 0; r < std::min(kTileRows, row_end - row0); ++r) {
+      const uint8_t* row = static_cast<const uint8_t*>(src) + size_t(row0 + r) * row_bytes;
+      if (is_float_type(type)) {
+        for (int k = 0; k < cols; ++k) std::memcpy(tile + (size_t(k) * kTileRows + r) * element, row + k * element, element);
+        continue;
+      }
+      for (int b = 0; b < cols / kBlock; ++b) {
+        Block block{};
+        read_block(type, row, b, block);
+        write_block(type, tile, layout, b, r, block);
+      }
+    }
+  }
+}
+
+}  // namespace sluice::kernels::cpu

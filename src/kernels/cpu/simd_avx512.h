@@ -1,0 +1,82 @@
+// Vectors of one instruction set for the template kernels: AVX-512 with VNNI, 16 lanes. Included inside the namespace of
+// isa_avx512.cpp only. Integer sums are exact in every implementation of this interface.
+constexpr int kLanes = 16;
+constexpr int kQuantTokens = 8;   // tokens a register tile, quantised weights
+constexpr int kFloatTokens = 8;   // ... float weights
+constexpr int kRowVectors1 = 2;   // row vectors a tile of one token
+constexpr int kAttentionRows = 8; // query rows that share a key load
+using F = __m512;
+using I = __m512i;
+using Mask = __mmask16;
+#define SIMD static inline __attribute__((always_inline))
+
+SIMD F f_load(const float* p) { return _mm512_loadu_ps(p); }
+SIMD void f_store(float* p, F v) { _mm512_storeu_ps(p, v); }
+SIMD Mask lanes_below(int n) { return n >= 16 ? Mask(0xFFFF) : n <= 0 ? Mask(0) : Mask((1u << n) - 1); }
+SIMD F f_load_n(const float* p, int n) { return _mm512_maskz_loadu_ps(lanes_below(n), p); }
+SIMD void f_store_n(float* p, F v, int n) { _mm512_mask_storeu_ps(p, lanes_below(n), v); }
+SIMD F f_set1(float x) { return _mm512_set1_ps(x); }
+SIMD F f_zero() { return _mm512_setzero_ps(); }
+SIMD F f_add(F a, F b) { return _mm512_add_ps(a, b); }
+SIMD F f_sub(F a, F b) { return _mm512_sub_ps(a, b); }
+SIMD F f_mul(F a, F b) { return _mm512_mul_ps(a, b); }
+SIMD F f_div(F a, F b) { return _mm512_div_ps(a, b); }
+SIMD F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+SIMD F f_fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
+SIMD F f_min(F a, F b) { return _mm512_min_ps(a, b); }  // the second where either is NaN
+SIMD F f_max(F a, F b) { return _mm512_max_ps(a, b); }
+SIMD F f_abs(F a) { return _mm512_abs_ps(a); }
+SIMD F f_round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+SIMD F f_if_less(F a, F b, F then, F other) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, then); }
+// then where begin <= lane < end, else other.
+SIMD F f_if_between(int begin, int end, F then, F other) {
+  return _mm512_mask_blend_ps(Mask(lanes_below(end) & ~lanes_below(begin)), other, then);
+}
+SIMD float f_sum(F v) { return _mm512_reduce_add_ps(v); }
+SIMD float f_max_of(F v) { return _mm512_reduce_max_ps(v); }
+SIMD F f_from_half(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+SIMD void f_to_half(void* p, F v) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+SIMD F f_from_bf16(const void* p) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))), 16));
+}
+SIMD void f_to_bf16(void* p, F v) {  // round to nearest even; NaN is not expected here
+  const I x = _mm512_castps_si512(v);
+  const I odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
+  const I r = _mm512_srli_epi32(_mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(r));
+}
+
+SIMD I i_load(const void* p) { return _mm512_loadu_si512(p); }
+SIMD I i_zero() { return _mm512_setzero_si512(); }
+SIMD I i_set1(int x) { return _mm512_set1_epi32(x); }
+SIMD I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+SIMD I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
+SIMD I i_and(I a, I b) { return _mm512_and_si512(a, b); }
+SIMD I i_or(I a, I b) { return _mm512_or_si512(a, b); }
+SIMD I i_set1_byte(int x) { return _mm512_set1_epi8(char(x)); }
+template <int N> SIMD I i_shift_left(I a) { return _mm512_slli_epi32(a, N); }
+template <int N> SIMD I i_shift_right(I a) { return _mm512_srli_epi32(a, N); }
+SIMD F f_from_int(I a) { return _mm512_cvtepi32_ps(a); }
+SIMD I i_from_float(F a) { return _mm512_cvtps_epi32(a); }  // round to nearest even
+SIMD F f_from_bits(I a) { return _mm512_castsi512_ps(a); }
+SIMD I i_from_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+SIMD I i_from_s8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+SIMD void i_store_s8(int8_t* p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
+SIMD int i_sum(I v) { return _mm512_reduce_add_epi32(v); }
+
+SIMD I i_set1_at(const int8_t* p) {
+  int x;
+  __builtin_memcpy(&x, p, 4);
+  return _mm512_set1_epi32(x);
+}
+// acc + the 8 products of each lane's 4 + 4 weights (unsigned, at most 63) with 8 activations.
+SIMD I dot_8(I acc, I w0, I w1, const int8_t* a) {
+  return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(acc, w0, i_set1_at(a)), w1, i_set1_at(a + 4));
+}
+// Eight-bit weights stored as q + 128: the start value takes 128 * sum(a) off, so the quants go in as they are.
+struct Byte { I w; };
+constexpr bool kByteNeedsOffset = true;
+SIMD Byte byte_weights(I w) { return {w}; }
+SIMD I dot_4(I acc, Byte w, const int8_t* a) { return _mm512_dpbusd_epi32(acc, w.w, i_set1_at(a)); }

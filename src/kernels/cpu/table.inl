@@ -1,0 +1,20 @@
+// Everything of one instruction set, in the namespace that the including file has opened. Only functions of internal
+// linkage: the linker must never pick one file's copy of a function for another, slower machine.
+
+constexpr KernelTable make_table(const char* name) {
+  KernelTable t{};
+  t.name = name;
+  t.create = create_context;
+  t.destroy = destroy_context;
+  t.packed_bytes = packed_bytes;
+  t.pack_rows = kTileRows;
+  t.pack = pack;
+  t.embed = embed_rows;
+  t.linear = linear;
+  t.norm = norm;
+  t.rope_append = rope_append;
+  t.attention = attention;
+  t.copy_block = copy_block;
+  t.parallel_for = parallel_for;
+  return t;
+}

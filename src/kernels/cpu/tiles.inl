@@ -1,0 +1,245 @@
+// Register tiles: R vectors of weight rows by M tokens, along the whole of K. Every tile shape folds block by block in the
+// same order with the same operations, so a row's result has the same bits in all of them.
+
+struct TileArgs {
+  const uint8_t* weights;   // the matrix
+  size_t tile_bytes;
+  int row_vector;           // first of R vectors of kLanes rows
+  int cols;
+  const void* panel;        // of M tokens
+  const LinearOutput* out;
+  int token;                // the panel's first
+};
+using TileFn = void (*)(const TileArgs&);
+
+constexpr int kParts = kTileRows / kLanes;  // row vectors a weight tile
+
+// y (+)= acc + bias for R x M vectors; the last row vector may be cut short.
+template <int R, int M>
+SIMD void store_tile(const TileArgs& t, const F (&acc)[R][M]) {
+  const LinearOutput& o = *t.out;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const int row = (t.row_vector + r) * kLanes;
+    const int n = o.weight.rows - row;
+    if (n <= 0) return;
+    const F bias = o.bias ? f_load_n(o.bias + row, n) : f_zero();
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+      float* y = o.y + size_t(t.token + m) * size_t(o.y_stride) + row;
+      F v = o.bias ? f_add(acc[r][m], bias) : acc[r][m];
+      if (o.accumulate) v = f_add(f_load_n(y, n), v);
+      if (n >= kLanes) {
+        f_store(y, v);
+      } else {
+        f_store_n(y, v, n);
+      }
+    }
+  }
+}
+
+// Planes of one vector of rows.
+struct RowVector {
+  const uint8_t *low, *high, *scale, *super;
+};
+
+template <WeightType T>
+SIMD RowVector row_vector(const TileArgs& t, const TileLayout& l, int r) {
+  const int v = t.row_vector + r, part = v % kParts;
+  const uint8_t* tile = t.weights + size_t(v / kParts) * t.tile_bytes;
+  const int quants = part * kLanes * 4;
+  const int scales = part * kLanes * (plane_sizes(T).super != 0 ? 1 : 2);
+  return {tile + quants, tile + l.high + quants, tile + l.scale + scales, tile + l.super + part * kLanes * 2};
+}
+
+// Weights 8j .. 8j+3 and 8j+4 .. 8j+7 of block b, as bytes.
+template <WeightType T, int J>
+SIMD void unpack_8(const RowVector& v, int b, I& w0, I& w1) {
+  constexpr PlaneSizes s = plane_sizes(T);
+  const I nibble = i_set1_byte(15);
+  const I x = i_load(v.low + size_t(b) * s.low + 64 * J);
+  w0 = i_and(x, nibble);
+  w1 = i_and(i_shift_right<4>(x), nibble);
+  if constexpr (s.high == 64) {  // bit 2J and bit 2J + 1 to place 4
+    const I h = i_load(v.high + size_t(b) * s.high), bit = i_set1_byte(16);
+    constexpr int i = 2 * J;
+    if constexpr (i < 4) {
+      w0 = i_or(w0, i_and(i_shift_left<4 - i>(h), bit));
+      w1 = i_or(w1, i_and(i_shift_left<3 - i>(h), bit));
+    } else {
+      w0 = i_or(w0, i_and(i_shift_right<i - 4>(h), bit));
+      w1 = i_or(w1, i_and(i_shift_right<i - 3>(h), bit));
+    }
+  }
+  if constexpr (s.high == 128) {  // bits 4(J % 2) .. + 3 to places 4 and 5, twice
+    const I h = i_load(v.high + size_t(b) * s.high + 64 * (J / 2)), bits = i_set1_byte(48);
+    if constexpr (J % 2 == 0) {
+      w0 = i_or(w0, i_and(i_shift_left<4>(h), bits));
+      w1 = i_or(w1, i_and(i_shift_left<2>(h), bits));
+    } else {
+      w0 = i_or(w0, i_and(h, bits));
+      w1 = i_or(w1, i_and(i_shift_right<2>(h), bits));
+    }
+  }
+}
+
+// What an unsigned quant is above the signed value, as a power of two; -1 where quants are plain (the format has a minimum).
+constexpr int offset_shift(WeightType t) {
+  switch (t) {
+    case WeightType::kQ4_0: return 3;
+    case WeightType::kQ5_0: return 4;
+    case WeightType::kQ6_K: return 5;
+    case WeightType::kQ8_0: return kByteNeedsOffset ? 7 : -1;
+    default: return -1;
+  }
+}
+constexpr bool has_min(WeightType t) {
+  return t == WeightType::kQ4_1 || t == WeightType::kQ5_1 || t == WeightType::kQ4_K || t == WeightType::kQ5_K;
+}
+
+// Scale and minimum of block b, a lane a row. K-quants: d * scale and -(dmin * min).
+template <WeightType T>
+SIMD void block_scales(const RowVector& v, int b, F& d, F& min) {
+  constexpr PlaneSizes s = plane_sizes(T);
+  const uint8_t* scale = v.scale + size_t(b) * s.scale;
+  if constexpr (s.super != 0) {
+    const uint8_t* super = v.super + size_t(b / 8) * s.super;
+    d = f_from_half(super);
+    if constexpr (has_min(T)) {
+      d = f_mul(d, f_from_int(i_from_u8(scale)));
+      min = f_mul(f_from_half(super + 32), f_from_int(i_from_u8(scale + 16)));
+    }
+  } else {
+    d = f_from_half(scale);
+    if constexpr (has_min(T)) min = f_from_half(scale + 32);
+  }
+}
+
+// Products of one pair of quant vectors (J of 4) with all tokens.
+template <WeightType T, int J, int R, int M>
+SIMD void dot_step(const RowVector (&rows)[R], int b, const BlockOf<M>& a, I (&sum)[R][M]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    if constexpr (T == WeightType::kQ8_0) {
+      const uint8_t* low = rows[r].low + size_t(b) * 512 + 128 * J;
+      const Byte w0 = byte_weights(i_load(low)), w1 = byte_weights(i_load(low + 64));
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) sum[r][m] = dot_4(dot_4(sum[r][m], w0, a.q[m] + 8 * J), w1, a.q[m] + 8 * J + 4);
+    } else {
+      I w0, w1;
+      unpack_8<T, J>(rows[r], b, w0, w1);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) sum[r][m] = dot_8(sum[r][m], w0, w1, a.q[m] + 8 * J);
+    }
+  }
+}
+
+template <int Shift, int R, int M>
+SIMD void start_sums(const int32_t* minus_sum, I (&sum)[R][M]) {
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) {
+    I start = i_zero();
+    if constexpr (Shift >= 0) start = i_shift_left<Shift < 0 ? 0 : Shift>(i_set1(minus_sum[m]));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) sum[r][m] = start;
+  }
+}
+
+template <WeightType T, int R, int M>
+static void quant_tile(const TileArgs& t) {
+  const TileLayout layout = tile_layout(T, t.cols);
+  RowVector rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = row_vector<T>(t, layout, r);
+  const auto* blocks = static_cast<const BlockOf<M>*>(t.panel);
+  F acc[R][M];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) acc[r][m] = f_zero();
+  for (int b = 0; b < t.cols / kBlock; ++b) {
+    const BlockOf<M>& a = blocks[b];
+    I sum[R][M];
+    if constexpr (T == WeightType::kQ6_K) {  // a scale for 16 k: weighted integer halves, still exact
+      I half[R][M];
+      start_sums<offset_shift(T)>(a.minus_half[0], half);
+      dot_step<T, 0>(rows, b, a, half);
+      dot_step<T, 1>(rows, b, a, half);
+      start_sums<offset_shift(T)>(a.minus_half[1], sum);
+      dot_step<T, 2>(rows, b, a, sum);
+      dot_step<T, 3>(rows, b, a, sum);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const uint8_t* scale = rows[r].scale + size_t(b) * 32;
+        const I s0 = i_from_s8(scale), s1 = i_from_s8(scale + 16);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) sum[r][m] = i_add(i_mul(half[r][m], s0), i_mul(sum[r][m], s1));
+      }
+    } else {
+      start_sums<offset_shift(T)>(a.minus_sum, sum);
+      dot_step<T, 0>(rows, b, a, sum);
+      dot_step<T, 1>(rows, b, a, sum);
+      dot_step<T, 2>(rows, b, a, sum);
+      dot_step<T, 3>(rows, b, a, sum);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      F d, min;
+      block_scales<T>(rows[r], b, d, min);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        acc[r][m] = f_fma(f_from_int(sum[r][m]), f_mul(d, f_set1(a.scale[m])), acc[r][m]);
+        if constexpr (T == WeightType::kQ4_1 || T == WeightType::kQ5_1) {
+          acc[r][m] = f_fma(min, f_set1(a.scaled_sum[m]), acc[r][m]);
+        } else if constexpr (has_min(T)) {
+          acc[r][m] = f_fnma(min, f_set1(a.scaled_sum[m]), acc[r][m]);
+        }
+      }
+    }
+  }
+  store_tile<R, M>(t, acc);
+}
+
+template <WeightType T>
+SIMD F float_weights(const uint8_t* p, int k) {
+  if constexpr (T == WeightType::kF32) return f_load(reinterpret_cast<const float*>(p) + size_t(k) * kTileRows);
+  if constexpr (T == WeightType::kF16) return f_from_half(p + size_t(k) * kTileRows * 2);
+  if constexpr (T == WeightType::kBF16) return f_from_bf16(p + size_t(k) * kTileRows * 2);
+}
+
+// Float weights: even and odd k in chains of their own, added at the end.
+template <WeightType T, int R, int M>
+static void float_tile(const TileArgs& t) {
+  const uint8_t* rows[R];
+  for (int r = 0; r < R; ++r) {
+    const int v = t.row_vector + r;
+    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes * (T == WeightType::kF32 ? 4 : 2);
+  }
+  const auto* x = static_cast<const float*>(t.panel);
+  F even[R][M], odd[R][M];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) even[r][m] = odd[r][m] = f_zero();
+  int k = 0;
+  for (; k + 2 <= t.cols; k += 2) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const F w0 = float_weights<T>(rows[r], k), w1 = float_weights<T>(rows[r], k + 1);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) {
+        even[r][m] = f_fma(w0, f_set1(x[size_t(k) * M + m]), even[r][m]);
+        odd[r][m] = f_fma(w1, f_set1(x[size_t(k + 1) * M + m]), odd[r][m]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const F w = k < t.cols ? float_weights<T>(rows[r], k) : f_zero();
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) {
+      if (k < t.cols) even[r][m] = f_fma(w, f_set1(x[size_t(k) * M + m]), even[r][m]);
+      even[r][m] = f_add(even[r][m], odd[r][m]);
+    }
+  }
+  store_tile<R, M>(t, even);
+}

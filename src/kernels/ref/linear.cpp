@@ -1,0 +1,122 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/context.h"
+#include "kernels/ref/ref.h"
+#include "quant/weight_format.h"
+
+namespace sluice::kernels::ref {
+namespace {
+
+constexpr int kRowsPerTask = 16;
+constexpr int kTokensPerPass = 8;  // inputs that stay in the first-level cache while the rows of a task pass
+
+float dot(const float* a, const float* b, int n) {
+  float partial[16] = {};
+  int k = 0;
+  for (; k + 16 <= n; k += 16)
+    for (int i = 0; i < 16; ++i) partial[i] += a[k + i] * b[k + i];
+  for (int i = 0; k < n; ++k, ++i) partial[i] += a[k] * b[k];
+  double sum = 0;
+  for (float p : partial) sum += p;
+  return float(sum);
+}
+
+float silu(float x) { return x / (1.0f + std::exp(-x)); }
+float gelu_tanh(float x) {
+  const double u = 0.7978845608028654 * (double(x) + 0.044715 * double(x) * x * x);
+  return float(0.5 * x * (1.0 + std::tanh(u)));
+}
+
+struct Job {
+  const LinearArgs* args;
+  float* inputs;  // [T, K]
+  int cols;
+};
+
+void prologue_task(void* p, int t, int) noexcept {
+  const Job& job = *static_cast<const Job*>(p);
+  const LinearArgs& a = *job.args;
+  const float* x = a.x + size_t(t) * a.x_stride;
+  float* y = job.inputs + size_t(t) * job.cols;
+  switch (a.prologue) {
+    case Prologue::kNone: std::memcpy(y, x, size_t(job.cols) * sizeof(float)); break;
+    case Prologue::kRmsNorm: rms_norm_row(x, a.norm_weight, a.eps, job.cols, y); break;
+    case Prologue::kSiluMul:
+      for (int k = 0; k < job.cols; ++k) y[k] = silu(x[k]) * x[job.cols + k];
+      break;
+    case Prologue::kGeluMul:
+      for (int k = 0; k < job.cols; ++k) y[k] = gelu_tanh(x[k]) * x[job.cols + k];
+      break;
+  }
+}
+
+int tasks_of(const LinearOutput& o) { return (o.weight.rows + kRowsPerTask - 1) / kRowsPerTask; }
+
+void product_task(void* p, int i, int) noexcept {
+  const Job& job = *static_cast<const Job*>(p);
+  const LinearArgs& a = *job.args;
+  const LinearOutput* o = a.out;
+  for (; i >= tasks_of(*o); ++o) i -= tasks_of(*o);
+  const auto* w = static_cast<const float*>(o->weight.data);
+  const int row_end = std::min(o->weight.rows, (i + 1) * kRowsPerTask);
+  for (int t0 = 0; t0 < a.num_tokens; t0 += kTokensPerPass) {
+    for (int n = i * kRowsPerTask; n < row_end; ++n) {
+      for (int t = t0; t < std::min(a.num_tokens, t0 + kTokensPerPass); ++t) {
+        float v = dot(w + size_t(n) * job.cols, job.inputs + size_t(t) * job.cols, job.cols);
+        if (o->bias) v += o->bias[n];
+        float& y = o->y[size_t(t) * o->y_stride + n];
+        y = o->accumulate ? y + v : v;
+      }
+    }
+  }
+}
+
+void norm_task(void* p, int t, int) noexcept {
+  const NormArgs& a = *static_cast<const NormArgs*>(p);
+  const float* x = a.x + size_t(t) * a.x_stride;
+  float* y = a.y + size_t(t) * a.y_stride;
+  if (!a.accumulate) return rms_norm_row(x, a.weight, a.eps, a.dim, y);
+  double sum = 0;
+  for (int k = 0; k < a.dim; ++k) sum += double(x[k]) * x[k];
+  const double inv = 1.0 / std::sqrt(sum / a.dim + a.eps);
+  for (int k = 0; k < a.dim; ++k) y[k] += float(x[k] * inv * (a.weight ? a.weight[k] : 1.0f));
+}
+
+}  // namespace
+
+void rms_norm_row(const float* x, const float* weight, float eps, int n, float* y) {
+  double sum = 0;
+  for (int k = 0; k < n; ++k) sum += double(x[k]) * x[k];
+  const double inv = 1.0 / std::sqrt(sum / n + eps);
+  for (int k = 0; k < n; ++k) y[k] = float(x[k] * inv * (weight ? weight[k] : 1.0f));
+}
+
+size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
+  const quant::WeightFormat* f = quant::find_format(type);
+  if (!f || cols % f->block_elements != 0) return 0;
+  return size_t(rows) * cols * sizeof(float);
+}
+
+void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
+  const quant::WeightFormat* f = quant::find_format(type);
+  const size_t stride = quant::row_bytes(*f, size_t(cols));
+  f->decode(static_cast<const uint8_t*>(src) + row_begin * stride, static_cast<float*>(dst) + size_t(row_begin) * cols,
+            size_t(row_end - row_begin) * cols);
+}
+
+void linear(Context* c, const LinearArgs& a) noexcept {
+  if (a.num_tokens <= 0 || a.num_outputs <= 0) return;
+  Job job{&a, c->act_float, a.out[0].weight.cols};
+  run_tasks(c, a.num_tokens, prologue_task, &job);
+  int tasks = 0;
+  for (int i = 0; i < a.num_outputs; ++i) tasks += tasks_of(a.out[i]);
+  run_tasks(c, tasks, product_task, &job);
+}
+
+void norm(Context* c, const NormArgs& a) noexcept {
+  run_tasks(c, a.num_tokens, norm_task, const_cast<NormArgs*>(&a));
+}
+
+}  // namespace sluice::kernels::ref

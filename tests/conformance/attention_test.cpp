@@ -1,0 +1,318 @@
+// rope_append, attention and copy_block of every backend against double precision, and the bitwise contract.
+#include <limits>
+
+#include "tests/conformance/backends.h"
+
+namespace sluice::kernels::testing {
+namespace {
+
+struct AttentionCase {
+  DType dtype;
+  int q_heads, kv_heads, head_dim, rope_dims, block_tokens, window;
+  float softcap;
+  RopeStyle style;
+  bool qk_norm;
+  std::vector<int> lengths;  // tokens of each sequence
+};
+
+constexpr float kEps = 1e-6f;
+
+// Inputs of all tokens of all sequences, and the block table.
+struct Data {
+  const AttentionCase& c;
+  int max_len = 0, blocks = 0;
+  std::vector<std::vector<float>> q, k, v;  // [sequence]: [T, heads * D]
+  std::vector<std::vector<int32_t>> table;  // [sequence]: blocks, shuffled
+  std::vector<float> q_norm, k_norm, cos, sin;
+
+  explicit Data(const AttentionCase& c) : c(c) {
+    Rng rng(11);
+    for (int n : c.lengths) {
+      q.push_back(random_floats(rng, size_t(n) * c.q_heads * c.head_dim));
+      k.push_back(random_floats(rng, size_t(n) * c.kv_heads * c.head_dim));
+      v.push_back(random_floats(rng, size_t(n) * c.kv_heads * c.head_dim));
+      table.emplace_back();
+      max_len = std::max(max_len, n);
+      for (int i = 0; i < n; i += c.block_tokens) table.back().push_back(blocks++);
+    }
+    for (auto& t : table)  // block ids of one sequence are not in order, nor near each other
+      for (int32_t& id : t) id = blocks - 1 - id;
+    q_norm = random_floats(rng, size_t(c.head_dim));
+    k_norm = random_floats(rng, size_t(c.head_dim));
+    const int half = c.rope_dims / 2;
+    for (int p = 0; p < max_len; ++p)
+      for (int i = 0; i < half; ++i) {
+        const double angle = p * std::pow(10000.0, -2.0 * i / c.rope_dims);
+        cos.push_back(float(std::cos(angle)));
+        sin.push_back(float(std::sin(angle)));
+      }
+  }
+};
+
+double rounded(DType type, double v) {
+  if (type == DType::kF32) return float(v);
+  if (type == DType::kF16) return half_to_float(float_to_half(std::min(65504.0f, std::max(-65504.0f, float(v)))));
+  return bf16_to_float(float_to_bf16(float(v)));
+}
+
+// Norm and rotation of one head.
+std::vector<double> prepare(const Data& d, const float* x, const std::vector<float>& weight, int position) {
+  const AttentionCase& c = d.c;
+  std::vector<double> y(x, x + c.head_dim);
+  if (c.qk_norm) {
+    double square = 0;
+    for (double e : y) square += e * e;
+    for (int i = 0; i < c.head_dim; ++i) y[i] *= weight[i] / std::sqrt(square / c.head_dim + kEps);
+  }
+  const int half = c.rope_dims / 2;
+  for (int i = 0; i < half; ++i) {
+    const int a = c.style == RopeStyle::kHalves ? i : 2 * i, b = c.style == RopeStyle::kHalves ? i + half : 2 * i + 1;
+    const double co = d.cos[size_t(position) * half + i], si = d.sin[size_t(position) * half + i], x0 = y[a], x1 = y[b];
+    y[a] = x0 * co - x1 * si;
+    y[b] = x0 * si + x1 * co;
+  }
+  return y;
+}
+
+// Attention of sequence s in double precision, over keys and values rounded as the cache rounds them.
+std::vector<double> truth(const Data& d, int s, float scale) {
+  const AttentionCase& c = d.c;
+  const int n = c.lengths[s], dim = c.head_dim, group = c.q_heads / c.kv_heads;
+  std::vector<double> out(size_t(n) * c.q_heads * dim);
+  std::vector<std::vector<double>> keys;
+  for (int j = 0; j < n; ++j)
+    for (int g = 0; g < c.kv_heads; ++g) {
+      keys.push_back(prepare(d, d.k[s].data() + (size_t(j) * c.kv_heads + g) * dim, d.k_norm, j));
+      for (double& e : keys.back()) e = rounded(c.dtype, e);
+    }
+  for (int t = 0; t < n; ++t)
+    for (int h = 0; h < c.q_heads; ++h) {
+      const std::vector<double> q = prepare(d, d.q[s].data() + (size_t(t) * c.q_heads + h) * dim, d.q_norm, t);
+      const int first = c.window > 0 ? std::max(0, t - c.window + 1) : 0, g = h / group;
+      std::vector<double> w;
+      double max = -1e300, sum = 0;
+      for (int j = first; j <= t; ++j) {
+        double score = 0;
+        for (int i = 0; i < dim; ++i) score += q[i] * keys[size_t(j) * c.kv_heads + g][i];
+        score *= scale;
+        if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
+        w.push_back(score);
+        max = std::max(max, score);
+      }
+      for (double& x : w) sum += x = std::exp(x - max);
+      for (int j = first; j <= t; ++j)
+        for (int i = 0; i < dim; ++i)
+          out[(size_t(t) * c.q_heads + h) * dim + i] +=
+              w[size_t(j - first)] / sum * rounded(c.dtype, d.v[s][(size_t(j) * c.kv_heads + g) * dim + i]);
+    }
+  return out;
+}
+
+// One backend's cache and outputs; step() appends and attends tokens [begin, end) of each sequence.
+struct Runner {
+  const KernelTable* t;
+  const Data& d;
+  ContextPtr context;
+  size_t block_bytes;
+  std::vector<uint8_t> keys, values;
+  std::vector<std::vector<float>> out;
+
+  Runner(const KernelTable* t, const Data& d, int threads) : t(t), d(d), context(make_context(t, threads, 1024, 64)) {
+    const AttentionCase& c = d.c;
+    block_bytes = size_t(c.kv_heads) * c.block_tokens * c.head_dim * dtype_bytes(c.dtype);
+    keys.assign(block_bytes * d.blocks, 0xFF);  // NaN in all three types: unused slots must not matter
+    values = keys;
+    for (int n : c.lengths) out.emplace_back(size_t(n) * c.q_heads * c.head_dim);
+  }
+
+  void step(const std::vector<int>& begin, const std::vector<int>& end) {
+    const AttentionCase& c = d.c;
+    const int hd = c.q_heads * c.head_dim, gd = c.kv_heads * c.head_dim;
+    std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
+    std::vector<float> q, k, v;
+    for (size_t s = 0; s < c.lengths.size(); ++s) {
+      const auto add = [&](std::vector<float>& to, const std::vector<float>& from, int width) {
+        to.insert(to.end(), from.begin() + size_t(begin[s]) * width, from.begin() + size_t(end[s]) * width);
+      };
+      add(q, d.q[s], hd);
+      add(k, d.k[s], gd);
+      add(v, d.v[s], gd);
+      for (int p = begin[s]; p < end[s]; ++p) {
+        positions.push_back(p);
+        sequence_of.push_back(int32_t(s));
+      }
+      query_begin.push_back(int32_t(positions.size()));
+      kv_len.push_back(end[s]);
+      // Only the blocks that exist by now.
+      const int used = (end[s] + c.block_tokens - 1) / c.block_tokens;
+      block_ids.insert(block_ids.end(), d.table[s].begin(), d.table[s].begin() + used);
+      block_begin.push_back(int32_t(block_ids.size()));
+    }
+    const BatchView batch{int(positions.size()), int(c.lengths.size()), positions.data(), sequence_of.data(),
+                          query_begin.data(), kv_len.data(), block_begin.data(), block_ids.data(), c.block_tokens};
+    const CacheView cache{c.dtype, keys.data(), values.data(), block_bytes};
+    RopeAppendArgs r;
+    r.batch = batch;
+    r.cache = cache;
+    r.q_heads = c.q_heads, r.kv_heads = c.kv_heads, r.head_dim = c.head_dim, r.rope_dims = c.rope_dims;
+    r.q = q.data(), r.k = k.data(), r.v = v.data();
+    r.q_stride = hd, r.k_stride = r.v_stride = gd;
+    if (c.qk_norm) r.q_norm = d.q_norm.data(), r.k_norm = d.k_norm.data();
+    r.eps = kEps;
+    r.style = c.style;
+    r.cos_table = d.cos.data(), r.sin_table = d.sin.data();
+    t->rope_append(context.get(), r);
+    Guarded y(positions.size() * hd);
+    AttentionArgs a;
+    a.batch = batch;
+    a.cache = cache;
+    a.q_heads = c.q_heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim;
+    a.q = q.data(), a.q_stride = hd;
+    a.scale = scale();
+    a.window = c.window, a.softcap = c.softcap;
+    a.out = y.data(), a.out_stride = hd;
+    t->attention(context.get(), a);
+    y.check();
+    for (size_t s = 0; s < c.lengths.size(); ++s)
+      std::memcpy(out[s].data() + size_t(begin[s]) * hd, y.data() + size_t(query_begin[s]) * hd,
+                  size_t(end[s] - begin[s]) * hd * sizeof(float));
+  }
+
+  // All tokens, at most `chunk` of each sequence a step.
+  void run(int chunk) {
+    std::vector<int> begin(d.c.lengths.size(), 0);
+    for (bool more = true; more;) {
+      std::vector<int> end;
+      more = false;
+      for (size_t s = 0; s < begin.size(); ++s) {
+        end.push_back(std::min(d.c.lengths[s], begin[s] + chunk));
+        more |= end[s] < d.c.lengths[s];
+      }
+      step(begin, end);
+      begin = end;
+    }
+  }
+
+  float scale() const { return 1.0f / std::sqrt(float(d.c.head_dim)); }
+};
+
+std::vector<AttentionCase> attention_cases() {
+  constexpr auto kInter = RopeStyle::kInterleaved, kHalves = RopeStyle::kHalves;
+  return {
+      {DType::kF16, 9, 3, 64, 64, 16, 0, 0, kInter, false, {37}},
+      {DType::kF32, 4, 4, 32, 32, 16, 0, 0, kHalves, true, {1, 16, 17, 100}},
+      {DType::kBF16, 8, 1, 80, 32, 32, 0, 0, kHalves, false, {65, 3}},
+      {DType::kF16, 6, 2, 96, 96, 16, 20, 0, kInter, true, {150, 64}},
+      {DType::kF16, 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
+      {DType::kF16, 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {DType::kF32, 3, 1, 40, 20, 16, 1, 0, kInter, false, {33}},
+      {DType::kF16, 2, 1, 64, 64, 16, 0, 0, kHalves, false, {1300}},
+      {DType::kBF16, 2, 2, 64, 64, 128, 600, 0, kHalves, false, {1100, 5}},
+  };
+}
+
+std::string describe(const KernelTable* t, const AttentionCase& c) {
+  return std::string(t->name) + " " + std::string(dtype_name(c.dtype)) + " D=" + std::to_string(c.head_dim) +
+         " window=" + std::to_string(c.window) + " first length=" + std::to_string(c.lengths[0]);
+}
+
+TEST(Attention, AgreesWithDoublePrecision) {
+  for (const AttentionCase& c : attention_cases()) {
+    const Data d(c);
+    std::vector<std::vector<double>> want;
+    for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1.0f / std::sqrt(float(c.head_dim))));
+    for (const KernelTable* t : backends()) {
+      SCOPED_TRACE(describe(t, c));
+      Runner r(t, d, 2);
+      r.run(200);
+      // Values are near 1. A rotated key in float may round to the other neighbour in the cache's type: one part in 2^11
+      // (f16) or 2^8 (bf16) of a key's element, which moves a score by little and an output by less.
+      const double allowed = c.dtype == DType::kF32 ? 2e-5 : c.dtype == DType::kF16 ? 2e-3 : 1.5e-2;
+      for (size_t s = 0; s < want.size(); ++s)
+        for (size_t i = 0; i < want[s].size(); ++i) ASSERT_NEAR(r.out[s][i], want[s][i], allowed) << "element " << i;
+    }
+  }
+}
+
+TEST(Attention, TokensDoNotDependOnChunksOrThreads) {
+  for (const AttentionCase& c : attention_cases()) {
+    const Data d(c);
+    for (const KernelTable* t : backends()) {
+      SCOPED_TRACE(describe(t, c));
+      const bool slow = t == reference_kernels() && c.lengths[0] > 500;
+      Runner want(t, d, 1);
+      want.run(1024);
+      for (int threads : {1, 2, 3})
+        for (int chunk : {1, 3, 7, 33, 512}) {
+          if ((slow && threads != 2) || (chunk == 1 && threads == 3)) continue;
+          Runner r(t, d, threads);
+          r.run(chunk);
+          for (size_t s = 0; s < c.lengths.size(); ++s)
+            ASSERT_EQ(0, std::memcmp(r.out[s].data(), want.out[s].data(), r.out[s].size() * sizeof(float)))
+                << "chunk " << chunk << " threads " << threads << " sequence " << s;
+        }
+    }
+  }
+}
+
+// A poisoned token of the same chunk is seen by later tokens only.
+TEST(Attention, EarlierTokensDoNotSeeLaterValues) {
+  const AttentionCase c{DType::kF32, 4, 2, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {90}};
+  const Data clean(c);
+  Data poisoned(c);
+  for (int i = 0; i < 2 * 64; ++i) poisoned.v[0][size_t(70) * 2 * 64 + i] = std::numeric_limits<float>::quiet_NaN();
+  for (const KernelTable* t : backends()) {
+    Runner a(t, clean, 2), b(t, poisoned, 2);
+    a.run(90);
+    b.run(90);
+    ASSERT_EQ(0, std::memcmp(a.out[0].data(), b.out[0].data(), size_t(70) * 4 * 64 * sizeof(float))) << t->name;
+    EXPECT_TRUE(std::isnan(b.out[0][size_t(70) * 4 * 64])) << t->name;
+  }
+}
+
+TEST(Attention, LargeValuesDoNotBecomeInfiniteInHalfPrecision) {
+  const AttentionCase c{DType::kF16, 1, 1, 32, 32, 16, 0, 0, RopeStyle::kHalves, false, {20}};
+  Data d(c);
+  for (float& v : d.v[0]) v *= 1e6f;
+  for (const KernelTable* t : backends()) {
+    Runner r(t, d, 1);
+    r.run(20);
+    for (float y : r.out[0]) ASSERT_TRUE(std::isfinite(y) && std::abs(y) <= 65504.0f) << t->name;
+  }
+}
+
+TEST(CopyBlock, CopiesKeysAndValuesOfOneBlock) {
+  for (const KernelTable* t : backends()) {
+    const ContextPtr context = make_context(t, 1);
+    std::vector<uint8_t> keys(4 * 128), values(4 * 128);
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = uint8_t(i / 128), values[i] = uint8_t(10 + i / 128);
+    t->copy_block(context.get(), {{DType::kF16, keys.data(), values.data(), 128}, 2, 1});
+    for (int b = 0; b < 4; ++b) {
+      EXPECT_EQ(keys[size_t(b) * 128 + 127], b == 1 ? 2 : b);
+      EXPECT_EQ(values[size_t(b) * 128], b == 1 ? 12 : 10 + b);
+    }
+  }
+}
+
+TEST(ParallelFor, CallsEveryIndex) {
+  for (const KernelTable* t : backends()) {
+    const ContextPtr context = make_context(t, 3);
+    std::vector<int> hits(77, 0);
+    t->parallel_for(context.get(), 77, [](void* p, int i) noexcept { ++(*static_cast<std::vector<int>*>(p))[size_t(i)]; }, &hits);
+    for (int hit : hits) EXPECT_EQ(hit, 1);
+  }
+}
+
+TEST(Backends, AreChosenByName) {
+  const char* why = nullptr;
+  EXPECT_EQ(cpu_kernels("sse9", &why), nullptr);
+  EXPECT_NE(why, nullptr);
+  if (const KernelTable* best = cpu_kernels("", &why)) {
+    EXPECT_EQ(why, nullptr);
+    EXPECT_EQ(best, cpu_kernels(best->name, nullptr));
+  }
+  EXPECT_EQ(reference_kernels()->packed_bytes(WeightType::kQ4_K, 4, 100), 0u);  // not whole blocks
+}
+
+}  // namespace
+}  // namespace sluice::kernels::testing
