@@ -1,11 +1,12 @@
 // Service: the OpenAI API over an engine. Turns http::Request into Submissions and TokenEvents into replies; owns no
 // socket. One Service serves every connection thread at once.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "engine/engine.h"
+#include "api/engine_port.h"
 #include "http/exchange.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -29,7 +30,9 @@ struct ServiceOptions {
 
 class Service {
  public:
+  // The engine must outlive the server whose connections hold this service's exchanges.
   Service(ServiceOptions options, ServedModel model, engine::Engine* engine);
+  Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine);
   ~Service();
   // The http::Handler. Authentication, CORS, routing, then the endpoint.
   std::unique_ptr<http::Exchange> handle(http::Request&& request);
@@ -37,8 +40,7 @@ class Service {
   void drain();
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<struct Context> context_;
 };
 
 }  // namespace sluice::api

@@ -35,6 +35,7 @@ class Server {
   void stop();                                   // closes everything; joins the threads
 
  private:
+  friend class Connection;
   struct State;
   explicit Server(std::shared_ptr<State> state);
   std::shared_ptr<State> state_;

@@ -1,0 +1,18 @@
+#include "api/endpoint.h"
+#include "api/generation_exchange.h"
+#include "api/reply.h"
+
+namespace sluice::api {
+namespace {
+
+std::unique_ptr<http::Exchange> handle(Call&& call) {
+  auto generation = read_completion(call.request.body, *call.context);
+  if (!generation.ok()) return error_reply(generation.error(), *call.context->engine);
+  return generate(std::move(call), std::move(*generation));
+}
+
+}  // namespace
+
+extern const Endpoint endpoint_completions{{{{"POST", "/v1/completions"}}}, false, handle};
+
+}  // namespace sluice::api

@@ -1,0 +1,26 @@
+#include "api/endpoint.h"
+#include "api/reply.h"
+
+namespace sluice::api {
+namespace {
+
+// Readiness: 503 while draining or faulted, with the reason.
+std::unique_ptr<http::Exchange> handle(Call&& call) {
+  const Context& context = *call.context;
+  std::string reason;
+  if (context.draining.load()) reason = "draining";
+  else if (context.engine->healthy(reason)) return json_reply(200, Json{{"status", "ok"}});
+  if (reason.empty()) reason = "the engine is not healthy";
+  Json body;
+  body["status"] = "unavailable";
+  body["reason"] = reason;
+  body["error"] = error_object({ErrorCode::kUnavailable, reason, {}});
+  return json_reply(503, body);
+}
+
+}  // namespace
+
+extern const Endpoint endpoint_health{
+    {{{"GET", "/health"}, {"GET", "/v1/health"}, {"GET", "/ping"}, {"POST", "/ping"}}}, true, handle};
+
+}  // namespace sluice::api
