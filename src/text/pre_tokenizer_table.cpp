@@ -69,7 +69,8 @@ struct Family {
 
 constexpr Family kFamilies[] = {
     {{{kGpt2}, false, false},
-     " gpt-2 gpt2 phi-2 mpt olmo jais gigachat mellum modern-bert exaone4 trillion granite-docling a.x-4.0 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe "},
+     " gpt-2 gpt2 phi-2 mpt olmo jais gigachat mellum modern-bert exaone4 trillion granite-docling a.x-4.0 jina-es jina-de jina-v1-en "
+     " jina-v2-es jina-v2-de jina-v2-code roberta-bpe "},
     {{{kLlama3}, true, true},
      " llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 "},
     {{{kLlama3}, false, false},
@@ -104,7 +105,8 @@ constexpr Family kFamilies[] = {
 
 const PreTokenizerTraits* find_pre_tokenizer(std::string_view name) {
   // No name has a space in it, so a hit between spaces is a whole name; "" hits the double space after "default".
-  const std::string wanted = " " + std::string(name) + " ";
+  std::string wanted(1, ' ');
+  wanted.append(name).append(1, ' ');
   if (name.find(' ') != std::string_view::npos) return nullptr;
   for (const Family& family : kFamilies)
     if (family.names.find(wanted) != std::string_view::npos) return &family.traits;

@@ -43,8 +43,14 @@ struct TilePieces {
   using E = typename Element<T>::Type;
   const E* keys[kTile / kKeyTile];
   const E* values[kTile / kKeyTile];
+  // The same pieces of the next tile (or this one's again), to be asked for ahead: block tables defeat the hardware's
+  // guesses, and a long context is read at the speed of these requests.
+  const E* next_keys[kTile / kKeyTile];
+  const E* next_values[kTile / kKeyTile];
   int first, last;
 };
+
+SIMD void prefetch(const void* p) { __builtin_prefetch(p); }
 
 template <DType T>
 static void find_pieces(const RowGroup& g, int tile, TilePieces<T>& out) {
@@ -55,23 +61,32 @@ static void find_pieces(const RowGroup& g, int tile, TilePieces<T>& out) {
   out.last = (hi + kKeyTile - 1) / kKeyTile;
   const size_t d = size_t(a.head_dim), tokens = size_t(a.batch.block_tokens);
   for (int i = out.first; i < out.last; ++i) {
+    const auto find = [&](int position, const E*& keys, const E*& values) {
+      const size_t offset = block_offset(a.batch, a.cache, g.sequence, position);
+      const size_t slot = size_t(position) % tokens, at = (size_t(g.kv_head) * tokens + slot) * d;
+      keys = reinterpret_cast<const E*>(static_cast<const char*>(a.cache.keys) + offset) + at;
+      values = reinterpret_cast<const E*>(static_cast<const char*>(a.cache.values) + offset) + at;
+    };
     const int position = tile + i * kKeyTile;
-    const size_t offset = block_offset(a.batch, a.cache, g.sequence, position);
-    const size_t slot = size_t(position) % tokens, at = (size_t(g.kv_head) * tokens + slot) * d;
-    out.keys[i] = reinterpret_cast<const E*>(static_cast<const char*>(a.cache.keys) + offset) + at;
-    out.values[i] = reinterpret_cast<const E*>(static_cast<const char*>(a.cache.values) + offset) + at;
+    find(position, out.keys[i], out.values[i]);
+    find(position + kTile < g.highest ? position + kTile : position, out.next_keys[i], out.next_values[i]);
   }
 }
 
 // scores[r][0..] of two vectors of keys for R rows: one chain a score, along the dimensions.
 template <DType T, int R>
 SIMD void score_vectors(const RowGroup& g, const typename Element<T>::Type* k0, const typename Element<T>::Type* k1,
+                        const typename Element<T>::Type* next0, const typename Element<T>::Type* next1,
                         float (*scores)[kTile], int at0, int at1) {
   F s0[R], s1[R];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) s0[r] = s1[r] = f_zero();
   for (int d = 0; d < g.args->head_dim; ++d) {
     const F a = Element<T>::load(k0 + size_t(d) * kKeyTile), b = Element<T>::load(k1 + size_t(d) * kKeyTile);
+    if (d % 2 == 0) {  // 16 elements are half a line, or all of one
+      prefetch(next0 + size_t(d) * kKeyTile);
+      prefetch(next1 + size_t(d) * kKeyTile);
+    }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const F q = f_set1(g.q[r][d]);
@@ -91,11 +106,12 @@ static void score_tile(const RowGroup& g, const TilePieces<T>& p, float (*scores
   if constexpr (kLanes == kKeyTile) {
     for (int i = p.first; i < p.last; i += 2) {
       const int j = i + 1 < p.last ? i + 1 : i;
-      score_vectors<T, R>(g, p.keys[i], p.keys[j], scores, i * kKeyTile, j * kKeyTile);
+      score_vectors<T, R>(g, p.keys[i], p.keys[j], p.next_keys[i], p.next_keys[j], scores, i * kKeyTile, j * kKeyTile);
     }
   } else {
     for (int i = p.first; i < p.last; ++i)
-      score_vectors<T, R>(g, p.keys[i], p.keys[i] + kLanes, scores, i * kKeyTile, i * kKeyTile + kLanes);
+      score_vectors<T, R>(g, p.keys[i], p.keys[i] + kLanes, p.next_keys[i], p.next_keys[i] + kKeyTile, scores, i * kKeyTile,
+                          i * kKeyTile + kLanes);
   }
 }
 
@@ -122,37 +138,46 @@ static float weigh_row(const AttentionArgs& a, float* scores, int begin, int end
   return shrink;
 }
 
-// acc[r][d..] += weights * values over keys [begin, end) of the tile, two vectors of dimensions for R rows at a time.
-template <DType T, int R>
-static void add_values(const TilePieces<T>& p, int dims, float (*weights)[kTile], float (*acc)[kRowStride], int begin,
-                       int end) {
-  for (int d = 0; d < dims; d += 2 * kLanes) {
-    const bool two = d + kLanes < dims;
-    const int d1 = two ? d + kLanes : d, n0 = dims - d, n1 = dims - d1;
-    F s0[R], s1[R];
+// acc[r][d..] += weights * values over keys [begin, end) of the tile, V vectors of dimensions for R rows at a time; n of the
+// dimensions are left (fewer than a vector only when V is 1).
+template <DType T, int R, int V>
+SIMD void add_dims(const TilePieces<T>& p, int dims, int d, float (*weights)[kTile], float (*acc)[kRowStride], int begin,
+                   int end) {
+  F sum[R][V];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      s0[r] = f_load(acc[r] + d);
-      s1[r] = f_load(acc[r] + d1);
-    }
-    const bool whole = n1 >= kLanes;
-    for (int j = begin; j < end; ++j) {
-      const auto* value = p.values[j / kKeyTile] + size_t(j % kKeyTile) * size_t(dims);
-      const F a = whole ? Element<T>::load(value + d) : load_dims<T>(value + d, n0);
-      const F b = whole ? Element<T>::load(value + d1) : load_dims<T>(value + d1, n1);
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) sum[r][v] = f_load(acc[r] + d + v * kLanes);
+  for (int piece = begin / kKeyTile; piece * kKeyTile < end; ++piece) {
+    const int from = begin > piece * kKeyTile ? begin : piece * kKeyTile;
+    const int to = end < (piece + 1) * kKeyTile ? end : (piece + 1) * kKeyTile;
+    const size_t skip = size_t(from - piece * kKeyTile) * size_t(dims) + size_t(d);
+    const auto *value = p.values[piece] + skip, *next = p.next_values[piece] + skip;
+    for (int j = from; j < to; ++j, value += dims, next += dims) {
+      F x[V];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) x[v] = V == 1 ? load_dims<T>(value, dims - d) : Element<T>::load(value + v * kLanes);
+      prefetch(next);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         const F w = f_set1(weights[r][j]);
-        s0[r] = f_fma(w, a, s0[r]);
-        s1[r] = f_fma(w, b, s1[r]);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) sum[r][v] = f_fma(w, x[v], sum[r][v]);
       }
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      f_store(acc[r] + d, s0[r]);
-      f_store(acc[r] + d1, s1[r]);
-    }
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) f_store(acc[r] + d + v * kLanes, sum[r][v]);
+}
+
+template <DType T, int R>
+static void add_values(const TilePieces<T>& p, int dims, float (*weights)[kTile], float (*acc)[kRowStride], int begin,
+                       int end) {
+  int d = 0;
+  for (; d + 2 * kLanes <= dims; d += 2 * kLanes) add_dims<T, R, 2>(p, dims, d, weights, acc, begin, end);
+  for (; d < dims; d += kLanes) add_dims<T, R, 1>(p, dims, d, weights, acc, begin, end);
 }
 
 // The keys all rows see together; a row's own at either end apart, in the row's order.
