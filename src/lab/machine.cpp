@@ -62,7 +62,7 @@ __attribute__((target("avx512f"))) double f32_avx512() {
   for (int i = 0; i < kLoops; ++i)
     for (auto& v : a) v = _mm512_fmadd_ps(v, x, y);
   for (int j = 1; j < kAccumulators; ++j) a[0] = _mm512_add_ps(a[0], a[j]);
-  g_sink += uint64_t(_mm512_reduce_add_ps(a[0]));
+  g_sink += uint64_t(_mm512_cvtss_f32(a[0]));
   return 2.0 * 16 * kAccumulators * kLoops;
 }
 __attribute__((target("avx2,fma"))) double f32_avx2() {
@@ -82,7 +82,7 @@ __attribute__((target("avx512f,avx512vnni"))) double int8_vnni() {
   for (int i = 0; i < kLoops; ++i)
     for (auto& v : a) v = _mm512_dpbusd_epi32(v, x, y);
   for (int j = 1; j < kAccumulators; ++j) a[0] = _mm512_add_epi32(a[0], a[j]);
-  g_sink += uint64_t(_mm512_reduce_add_epi32(a[0]));
+  g_sink += uint64_t(_mm512_cvtsi512_si32(a[0]));
   return 2.0 * 64 * kAccumulators * kLoops;
 }
 __attribute__((target("avx2"))) double int8_avx2() {

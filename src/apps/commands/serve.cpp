@@ -12,6 +12,7 @@
 #include "api/service.h"
 #include "apps/command.h"
 #include "apps/model_flags.h"
+#include "engine/engine.h"
 #include "http/server.h"
 
 namespace sluice::apps {

@@ -1,0 +1,169 @@
+// sluice bench decode|prefill|serve|machine: speed, beside what the machine was measured to give.
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/command.h"
+#include "apps/model_flags.h"
+#include "lab/bench_step.h"
+#include "lab/load_generator.h"
+
+namespace sluice::apps {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json machine_json(const lab::MachineCeilings& m) {
+  return {{"cpu", m.cpu}, {"threads", m.threads}, {"read_gb_s", m.read_gb_s}, {"read_gb_s_one_thread", m.read_gb_s_one},
+          {"f32_gflop_s", m.f32_gflop_s}, {"int8_gop_s", m.int8_gop_s}, {"busy_fraction", m.busy_fraction}};
+}
+Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
+
+class Bench final : public Invocation {
+ public:
+  void declare(Flags& f) override {
+    f.add("what", what_, "decode, prefill, serve or machine", true);
+    f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
+    f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
+    f.add("--isa", load_.isa, "avx2, avx512 or reference");
+    f.add("--pin-threads", load_.pin_threads, "one core a worker");
+    f.add("--kv-type", load_.kv_type, "element type of the cache");
+    f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
+    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step");
+    f.add("-b,--batch", batches_, "batch sizes of decode, \"1,4,16\"");
+    f.add("-c,--context", context_, "tokens cached before decoding, or of a prompt (default 128 and 512)");
+    f.add("-n,--tokens", step_.tokens, "decode steps a repeat");
+    f.add("--repeats", step_.repeats, "repeats");
+    f.add("--trace", load_gen_.trace, "serve: CSV of arrivals and lengths");
+    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve: a number or a distribution");
+    f.add("--output-tokens", load_gen_.output_tokens, "serve: a number or a distribution");
+    f.add("--rate", rate_, "serve: requests a second, or inf");
+    f.add("--concurrency", load_gen_.concurrency, "serve: requests at once at most");
+    f.add("--requests", load_gen_.requests, "serve: requests in all");
+    f.add("--slo", slo_, "serve: targets for goodput, \"ttft_ms=500,tpot_ms=30\"");
+    f.add("--class", class_, "serve: interactive or batch");
+    f.add("--api-key", load_gen_.api_key, "serve: the server's key");
+    f.add("--seed", load_gen_.seed, "serve: of prompts and arrivals");
+    f.add("--json", json_, "one JSON object on standard output");
+    f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
+  }
+
+  Result<int> run(const Flags&) override {
+    if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
+    if (what_ == "machine") return machine();
+    if (load_.model.empty()) return invalid("a model or a URL is missing", "model");
+    if (what_ == "serve") return serve();
+    if (what_ == "decode" || what_ == "prefill") return steps();
+    return invalid("'" + what_ + "' is none of decode, prefill, serve, machine", "what");
+  }
+
+ private:
+  int threads() const { return load_.threads > 0 ? load_.threads : lab::default_threads(); }
+
+  Result<int> machine() {
+    const lab::MachineCeilings m = lab::measure_machine(threads(), size_t{256} << 20);
+    if (json_) {
+      std::cout << Json{{"machine", machine_json(m)}, {"rows", Json::array()}}.dump() << "\n";
+    } else {
+      std::printf("%s, %d threads, others keep %.0f %% busy\nreads         %8.1f GB/s (%.1f by one thread)\nfloat32       %8.1f GFLOP/s\nint8          %8.1f GOP/s\n",
+                  m.cpu.c_str(), m.threads, 100 * m.busy_fraction, m.read_gb_s, m.read_gb_s_one, m.f32_gflop_s, m.int8_gop_s);
+    }
+    return 0;
+  }
+
+  Result<int> steps() {
+    step_.batches.clear();
+    std::stringstream list(batches_);
+    int largest = 1;
+    for (std::string part; std::getline(list, part, ',');) {
+      const int b = std::atoi(part.c_str());
+      if (b < 1 || b > 1024) return invalid("'" + part + "' is outside 1..1024", "--batch");
+      step_.batches.push_back(b);
+      largest = std::max(largest, b);
+    }
+    step_.context = context_ > 0 ? context_ : what_ == "decode" ? 128 : 512;
+    if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
+    load_.max_sequences = std::max(load_.max_sequences, largest);
+    load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
+    SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
+    if (step_.context + step_.tokens > model.memory.max_context)
+      return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
+    const lab::MachineCeilings m = lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes));
+    if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
+    const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
+    print_rows(rows, m);
+    return 0;
+  }
+
+  void print_rows(const std::vector<lab::BenchRow>& rows, const lab::MachineCeilings& m) {
+    if (json_) {
+      Json list = Json::array();
+      for (const lab::BenchRow& r : rows)
+        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max},
+                        {"gb_s", r.gb_s}, {"gflop_s", r.gflop_s}, {"pct_of_bandwidth", r.pct_of_bandwidth}, {"pct_of_compute", r.pct_of_compute}});
+      std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
+      return;
+    }
+    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
+                "", "batch", "context", "tokens/s", "min..max", "GB/s", "%", "GFLOP/s", "%");
+    for (const lab::BenchRow& r : rows)
+      std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %7.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
+  }
+
+  Status parse_slo() {
+    std::stringstream list(slo_);
+    for (std::string part; std::getline(list, part, ',');) {
+      double v = 0;
+      if (std::sscanf(part.c_str(), "ttft_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_ttft_ms = v;
+      else if (std::sscanf(part.c_str(), "tpot_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_tpot_ms = v;
+      else return invalid("'" + part + "' is not ttft_ms=N or tpot_ms=N", "--slo");
+    }
+    return {};
+  }
+
+  Result<int> serve() {
+    load_gen_.url = load_.model;
+    SLUICE_TRY(parse_slo());
+    if (rate_ != "inf") {
+      load_gen_.rate = std::atof(rate_.c_str());
+      if (!(load_gen_.rate > 0)) return invalid("'" + rate_ + "' is no rate above 0", "--rate");
+    }
+    if (class_ == "batch") load_gen_.service_tier = "flex";
+    else if (class_ != "interactive") return invalid("'" + class_ + "' is neither interactive nor batch", "--class");
+    const bool shows = ::isatty(STDERR_FILENO);
+    SLUICE_ASSIGN(lab::LoadReport r, lab::generate_load(load_gen_, [&](int done, int total) {
+      if (shows) std::fprintf(stderr, "\r%d of %d requests", done, total);
+    }));
+    if (shows) std::fprintf(stderr, "\r\033[K");
+    if (json_) {
+      std::cout << Json{{"requests", r.requests}, {"ok", r.ok}, {"rejected", r.rejected}, {"failed", r.failed}, {"duration_s", r.duration_s},
+                        {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens},
+                        {"ttft_ms", percentiles_json(r.ttft_ms)}, {"tpot_ms", percentiles_json(r.tpot_ms)}, {"itl_ms", percentiles_json(r.itl_ms)},
+                        {"e2e_ms", percentiles_json(r.e2e_ms)}, {"goodput_rps", r.goodput_rps}, {"first_error", r.first_error}}.dump() << "\n";
+    } else {
+      std::printf("%d requests in %.2f s: %d answered, %d refused, %d failed\n%.1f output tokens/s, %.1f tokens/s in all, %.2f good requests/s\n", r.requests, r.duration_s, r.ok, r.rejected, r.failed, r.output_tok_s, r.total_tok_s, r.goodput_rps);
+      std::printf("%-28s %10s %10s %10s\n", "ms", "p50", "p90", "p99");
+      const std::pair<const char*, lab::Percentiles> lines[] = {{"time to first token", r.ttft_ms}, {"time per output token", r.tpot_ms}, {"gap between tokens", r.itl_ms}, {"end to end", r.e2e_ms}};
+      for (const auto& [name, p] : lines) std::printf("%-28s %10.1f %10.1f %10.1f\n", name, p.p50, p.p90, p.p99);
+      if (!r.first_error.empty()) std::printf("first error: %s\n", r.first_error.c_str());
+    }
+    return r.failed ? 1 : 0;
+  }
+
+  std::string what_, batches_ = "1", rate_ = "inf", slo_, class_ = "interactive";
+  lab::LoadOptions load_;
+  lab::BenchOptions step_;
+  lab::GeneratorOptions load_gen_;
+  int context_ = 0;
+  bool json_ = false;
+};
+
+}  // namespace
+
+extern const Command command_bench{"bench", "speed of steps, of a server, of the machine", [] { return std::unique_ptr<Invocation>(new Bench); }};
+
+}  // namespace sluice::apps

@@ -1,0 +1,253 @@
+#include "lab/load_generator.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <mutex>
+#include <sstream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "http/client.h"
+
+namespace sluice::lab {
+namespace {
+
+using Json = nlohmann::json;
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+struct Planned {
+  double at_s = 0;
+  int prompt_tokens = 0, output_tokens = 0;
+};
+
+struct Outcome {
+  int status = 0;
+  std::string error;
+  double started = 0, first = 0, last = 0;
+  std::vector<double> gaps;
+  int64_t prompt_tokens = 0, output_tokens = 0;
+};
+
+// Common English words are one token each in the vocabularies of published models, so lengths come out close.
+std::string random_prompt(Rng& rng, int tokens) {
+  static constexpr const char* kWords[] = {"time", "people", "water", "words", "called", "side", "work", "place", "years", "back",
+                                           "name", "good", "sentence", "man", "line", "right", "move", "thing", "old", "number",
+                                           "sound", "great", "help", "low", "cause", "mean", "turn", "land", "house", "school",
+                                           "world", "point", "city", "play", "small", "end", "home", "hand", "port", "large"};
+  std::string s;
+  for (int i = 0; i < tokens; ++i) {
+    if (i) s += ' ';
+    s += kWords[rng.below(std::size(kWords))];
+  }
+  return s;
+}
+
+Result<std::vector<Planned>> plan_requests(const GeneratorOptions& o) {
+  std::vector<Planned> plan;
+  Rng rng(o.seed);
+  if (!o.trace.empty()) {
+    std::ifstream in(o.trace);
+    if (!in) return Error{ErrorCode::kNotFound, o.trace + ": cannot be read", "--trace"};
+    std::string line;
+    std::getline(in, line);
+    double first = -1;
+    while (int(plan.size()) < o.requests && std::getline(in, line)) {
+      int y, mo, d, h, mi, p, g;
+      double s;
+      if (std::sscanf(line.c_str(), "%d-%d-%d %d:%d:%lf,%d,%d", &y, &mo, &d, &h, &mi, &s, &p, &g) != 8)
+        return bad_file(o.trace + ": line " + std::to_string(plan.size() + 2) + " is not timestamp,tokens,tokens");
+      const double at = d * 86400.0 + h * 3600.0 + mi * 60.0 + s;
+      if (first < 0) first = at;
+      plan.push_back({at - first, std::max(1, p), std::max(1, g)});
+    }
+    return plan;
+  }
+  SLUICE_ASSIGN(Distribution prompt, Distribution::parse(o.prompt_tokens, "--prompt-tokens"));
+  SLUICE_ASSIGN(Distribution output, Distribution::parse(o.output_tokens, "--output-tokens"));
+  double at = 0;
+  for (int i = 0; i < o.requests; ++i) {
+    if (o.rate > 0) at += -std::log(double(rng.uniform())) / o.rate;
+    const int p = prompt.draw(rng);
+    plan.push_back({at, p, output.draw(rng)});
+  }
+  return plan;
+}
+
+Outcome send_one(http::Client& client, const GeneratorOptions& o, const std::string& model, const Planned& p, uint64_t index) {
+  Rng rng(o.seed, index + 1);
+  Json body{{"model", model}, {"prompt", random_prompt(rng, p.prompt_tokens)}, {"max_tokens", p.output_tokens}, {"temperature", 0},
+            {"ignore_eos", true}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+  if (!o.service_tier.empty()) body["service_tier"] = o.service_tier;
+  http::Headers headers{{"Content-Type", "application/json"}};
+  if (!o.api_key.empty()) headers.emplace_back("Authorization", "Bearer " + o.api_key);
+  Outcome r;
+  int events = 0;
+  http::SseSplitter sse([&](std::string_view data) {
+    if (data == "[DONE]") return;
+    const Json j = Json::parse(data, nullptr, false);
+    if (j.is_discarded()) {
+      r.error = "an event is no JSON";
+      return;
+    }
+    if (j.contains("error") && !j["error"].is_null()) r.error = j["error"].dump();
+    if (j.contains("usage") && j["usage"].is_object()) {
+      r.prompt_tokens = j["usage"].value("prompt_tokens", int64_t{0});
+      r.output_tokens = j["usage"].value("completion_tokens", int64_t{0});
+    }
+    if (!j.contains("choices") || j["choices"].empty()) return;
+    const double now = seconds();
+    if (events++ == 0) r.first = now;
+    else r.gaps.push_back(now - r.last);
+    r.last = now;
+  });
+  r.started = seconds();
+  auto response = client.post_json("/v1/completions", body.dump(), headers, [&](std::string_view bytes) {
+    sse.push(bytes);
+    return true;
+  });
+  if (!response.ok()) {
+    r.error = response.error().message;
+    return r;
+  }
+  r.status = response->status;
+  if (r.status != 200) r.error = "HTTP " + std::to_string(r.status) + ": " + response->body.substr(0, 200);
+  else if (events == 0) r.error = "no token came";
+  if (r.output_tokens == 0) r.output_tokens = events;
+  return r;
+}
+
+Percentiles percentiles(std::vector<double> v) {
+  if (v.empty()) return {};
+  std::sort(v.begin(), v.end());
+  auto at = [&](double q) { return v[std::min(v.size() - 1, size_t(q * double(v.size())))] * 1e3; };
+  return {at(0.5), at(0.9), at(0.99)};
+}
+
+LoadReport summarise(const GeneratorOptions& o, const std::vector<Outcome>& outcomes, double duration) {
+  LoadReport r;
+  r.requests = int(outcomes.size());
+  r.duration_s = duration;
+  std::vector<double> ttft, tpot, itl, e2e;
+  int good = 0;
+  for (const Outcome& x : outcomes) {
+    if (!x.error.empty()) {
+      ++(x.status == 429 ? r.rejected : r.failed);
+      if (r.first_error.empty()) r.first_error = x.error;
+      continue;
+    }
+    ++r.ok;
+    r.prompt_tokens += x.prompt_tokens;
+    r.output_tokens += x.output_tokens;
+    ttft.push_back(x.first - x.started);
+    e2e.push_back(x.last - x.started);
+    const double per_token = x.output_tokens > 1 ? (x.last - x.first) / double(x.output_tokens - 1) : 0;
+    if (x.output_tokens > 1) tpot.push_back(per_token);
+    itl.insert(itl.end(), x.gaps.begin(), x.gaps.end());
+    good += (o.slo_ttft_ms <= 0 || ttft.back() * 1e3 <= o.slo_ttft_ms) && (o.slo_tpot_ms <= 0 || per_token * 1e3 <= o.slo_tpot_ms);
+  }
+  r.output_tok_s = double(r.output_tokens) / duration;
+  r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration;
+  r.goodput_rps = good / duration;
+  r.ttft_ms = percentiles(std::move(ttft));
+  r.tpot_ms = percentiles(std::move(tpot));
+  r.itl_ms = percentiles(std::move(itl));
+  r.e2e_ms = percentiles(std::move(e2e));
+  return r;
+}
+
+}  // namespace
+
+Result<Distribution> Distribution::parse(const std::string& text, const std::string& field) {
+  std::vector<std::string> parts;
+  std::stringstream in(text);
+  for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
+  std::vector<double> v;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    char* end = nullptr;
+    const double x = std::strtod(parts[i].c_str(), &end);
+    if (end && *end == 0 && end != parts[i].c_str() && std::isfinite(x)) v.push_back(x);
+    else if (i > 0) return invalid("'" + text + "' is no distribution", field);
+  }
+  Distribution d;
+  if (parts.size() == 1 && v.size() == 1 && v[0] >= 1) {
+    d.a_ = v[0];
+    return d;
+  }
+  const std::string kind = parts.empty() ? "" : parts[0];
+  if ((kind == "uniform" || kind == "loguniform") && v.size() == 2 && v[0] >= 1 && v[1] >= v[0]) {
+    d.kind_ = kind == "uniform" ? Kind::kUniform : Kind::kLogUniform;
+    d.a_ = v[0];
+    d.b_ = v[1];
+    return d;
+  }
+  if (kind == "lognormal" && v.size() == 4 && v[1] >= 0 && v[2] >= 1 && v[3] >= v[2]) {
+    d.kind_ = Kind::kLogNormal;
+    d.a_ = v[0];
+    d.b_ = v[1];
+    d.min_ = v[2];
+    d.max_ = v[3];
+    return d;
+  }
+  return invalid("'" + text + "' is no distribution (128, uniform:a:b, loguniform:a:b, lognormal:mu:sigma:min:max)", field);
+}
+
+int Distribution::draw(Rng& rng) const {
+  switch (kind_) {
+    case Kind::kConstant: return int(a_);
+    case Kind::kUniform: return int(a_ + double(rng.uniform()) * (b_ - a_ + 1));
+    case Kind::kLogUniform: return int(std::exp(std::log(a_) + double(rng.uniform()) * (std::log(b_) - std::log(a_))));
+    case Kind::kLogNormal: {
+      const double radius = std::sqrt(-2 * std::log(double(rng.uniform())));
+      const double z = radius * std::cos(2 * M_PI * double(rng.uniform()));
+      return int(std::clamp(std::exp(a_ + b_ * z), min_, max_));
+    }
+  }
+  return 1;
+}
+
+Result<LoadReport> generate_load(const GeneratorOptions& o, const std::function<void(int, int)>& progress) {
+  if (o.concurrency < 1 || o.concurrency > 4096) return invalid(std::to_string(o.concurrency) + " is outside 1..4096", "--concurrency");
+  if (o.requests < 1 || o.requests > 1'000'000) return invalid(std::to_string(o.requests) + " is outside 1..1000000", "--requests");
+  SLUICE_ASSIGN(http::Url url, http::parse_url(o.url));
+  SLUICE_ASSIGN(std::vector<Planned> plan, plan_requests(o));
+  std::string model = o.model;
+  if (model.empty()) {
+    http::Client client(url.host, url.port);
+    http::Headers headers;
+    if (!o.api_key.empty()) headers.emplace_back("Authorization", "Bearer " + o.api_key);
+    SLUICE_ASSIGN(http::Response list, client.get("/v1/models", headers));
+    const Json j = Json::parse(list.body, nullptr, false);
+    if (j.is_discarded() || !j.contains("data") || !j["data"].is_array() || j["data"].empty() || !j["data"][0].contains("id"))
+      return Error{ErrorCode::kIo, o.url + ": /v1/models names no model", {}};
+    model = j["data"][0].value("id", "");
+  }
+  std::vector<Outcome> outcomes(plan.size());
+  std::atomic<size_t> next{0};
+  std::atomic<int> done{0};
+  std::mutex progress_mutex;
+  const double begin = seconds();
+  std::vector<std::thread> workers;
+  for (int w = 0; w < std::min<int>(o.concurrency, int(plan.size())); ++w)
+    workers.emplace_back([&] {
+      http::Client client(url.host, url.port);
+      for (size_t i; (i = next.fetch_add(1)) < plan.size();) {
+        const double wait = begin + plan[i].at_s - seconds();
+        if (wait > 0) std::this_thread::sleep_for(std::chrono::duration<double>(wait));
+        outcomes[i] = send_one(client, o, model, plan[i], i);
+        const int n = ++done;
+        if (progress) {
+          std::lock_guard lock(progress_mutex);
+          progress(n, int(plan.size()));
+        }
+      }
+    });
+  for (auto& w : workers) w.join();
+  return summarise(o, outcomes, seconds() - begin);
+}
+
+}  // namespace sluice::lab
