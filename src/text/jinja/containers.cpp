@@ -18,8 +18,8 @@ Value loop_attribute(const Loop& loop, const std::string& name) {
   if (name == "length") return number(loop.length);
   if (name == "revindex") return number(loop.length - loop.at);
   if (name == "revindex0") return number(loop.length - loop.at - 1);
-  if (name == "depth") return number(static_cast<size_t>(loop.depth));
-  if (name == "depth0") return number(static_cast<size_t>(loop.depth - 1));
+  if (name == "depth") return number(1);  // counts recursive loops alone, which there are none of
+  if (name == "depth0") return number(0);
   if (name == "previtem" && loop.items != nullptr && loop.at > 0) return (*loop.items)[loop.at - 1];
   if (name == "nextitem" && loop.items != nullptr && loop.at + 1 < loop.length) return (*loop.items)[loop.at + 1];
   return Value::undefined(&name);
@@ -154,11 +154,18 @@ Value item(Machine& m, const Value& v, const Value& key) {
   return v.is(Type::kDict) && !has_method(v, name) ? Value::undefined(&name) : attribute(m, v, name);
 }
 
-Value attribute_path(Machine& m, Value v, const Value& path) {
-  if (!path.is(Type::kString)) return item(m, v, path);
+Value attribute_path(Machine& m, Value v, const Value& path, const Value* otherwise) {
+  const auto step = [&](const Value& key) {
+    v = item(m, v, key);
+    if (otherwise != nullptr && v.is(Type::kUndefined)) v = *otherwise;
+  };
+  if (!path.is(Type::kString)) {
+    step(path);
+    return v;
+  }
   for (const Marked& part : split(*path.string, &m.keep_name("."), -1)) {
     const bool number = !part.empty() && part.size() < 10 && part.text().find_first_not_of("0123456789") == std::string::npos;
-    v = item(m, v, number ? Value::of(static_cast<int64_t>(std::stoll(part.text()))) : Value::of(part));
+    step(number ? Value::of(static_cast<int64_t>(std::stoll(part.text()))) : Value::of(part));
   }
   return v;
 }
@@ -170,7 +177,7 @@ Value slice(Machine& m, const Value& v, const Value& start, const Value& stop, c
   }
   if (!v.is(Type::kString)) {
     if (v.is(Type::kUndefined)) m.fail("'" + (v.name != nullptr ? *v.name : std::string("value")) + "' is undefined");
-    m.fail("'" + std::string(type_name(v)) + "' object cannot be sliced");
+    return Value::undefined();  // as the sandbox of the reference environment does
   }
   const Bounds b = slice_bounds(m, length(m, v), start, stop, step);
   if (b.step == 1) {

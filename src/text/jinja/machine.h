@@ -97,7 +97,6 @@ class Machine {
   Scope* scope_ = nullptr;
   uint64_t steps_ = 0;
   int depth_ = 0;
-  int loop_depth_ = 0;
   int line_ = 0;
   const Value* block_input_ = nullptr;  // what the innermost filter chain over a block starts from
   std::vector<std::unique_ptr<Object>> objects_;

@@ -175,7 +175,6 @@ Flow Machine::run_for(const Stmt& stmt) {
   charge(4);
   loop.items = &items;
   loop.length = items.size();
-  loop.depth = ++loop_depth_;
   Value loop_value = Value::of(Type::kLoop);
   loop_value.loop = &loop;
   const int loop_name = ast_.find_name("loop");
@@ -187,7 +186,6 @@ Flow Machine::run_for(const Stmt& stmt) {
     assign(*stmt.target, items[loop.at]);
     if (run_block(stmt.body) == Flow::kBreak) break;
   }
-  --loop_depth_;
   loop.items = nullptr;
   return Flow::kNext;
 }
@@ -246,10 +244,7 @@ Value Machine::call_macro(const Macro& macro, const Args& args) {
     // Defaults may use the parameters before them.
     scope_->set(parameter.name_id, given != nullptr ? *given : parameter.fallback != nullptr ? eval(*parameter.fallback) : Value::undefined(&parameter.name));
   }
-  const int outer_loops = std::exchange(loop_depth_, 0);
-  Value result = text(capture(definition.body));
-  loop_depth_ = outer_loops;
-  return result;
+  return text(capture(definition.body));
 }
 
 }  // namespace sluice::text::jinja

@@ -20,8 +20,8 @@ std::vector<Value> iterate(Machine& m, const Value& v);
 int64_t length(Machine& m, const Value& v);
 Value attribute(Machine& m, const Value& v, const std::string& name);
 Value item(Machine& m, const Value& v, const Value& key);
-// Dotted path as in map(attribute="a.b"), whose parts may be numbers.
-Value attribute_path(Machine& m, Value v, const Value& path);
+// Dotted path as in map(attribute="a.b"), whose parts may be numbers; `otherwise` (may be nullptr) stands for any part not there.
+Value attribute_path(Machine& m, Value v, const Value& path, const Value* otherwise = nullptr);
 Value slice(Machine& m, const Value& v, const Value& start, const Value& stop, const Value& step);
 // The form under which a Dict finds a key; fails for a list or dict.
 std::string canonical_key(Machine& m, const Value& key);

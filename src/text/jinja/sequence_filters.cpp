@@ -86,8 +86,7 @@ Value map(M& m, const V& v, const Args& args) {
       out.push_back(m.call_filter(args.positional[0].text(), element, rest));
       continue;
     }
-    Value found = attribute_path(m, element, *path);
-    out.push_back(found.is(Type::kUndefined) && otherwise != nullptr ? *otherwise : std::move(found));
+    out.push_back(attribute_path(m, element, *path, otherwise));
   }
   return m.list(std::move(out));
 }
@@ -198,10 +197,12 @@ Value to_int(M& m, const V& v, const Args& args) {
     const Value* base = args.get(1, "base");
     const std::string text = strip(*v.string, Side::kBoth, nullptr).text();
     int64_t whole = 0;
-    const size_t plus = !text.empty() && text[0] == '+' ? 1 : 0;
     const int64_t radix = base != nullptr ? std::clamp<int64_t>(to_index(m, *base, "int's base"), 2, 36) : 10;
-    const auto parsed = std::from_chars(text.data() + plus, text.data() + text.size(), whole, static_cast<int>(radix));
-    if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && text.size() > plus) return Value::of(whole);
+    size_t skip = !text.empty() && text[0] == '+' ? 1 : 0;
+    const char prefix = radix == 16 ? 'x' : radix == 8 ? 'o' : 'b';
+    if (radix != 10 && text.size() > skip + 1 && text[skip] == '0' && (text[skip + 1] | 0x20) == prefix) skip += 2;
+    const auto parsed = std::from_chars(text.data() + skip, text.data() + text.size(), whole, static_cast<int>(radix));
+    if (parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && text.size() > skip) return Value::of(whole);
     if (!parse_real(text, real)) return otherwise;
   } else if (v.is(Type::kFloat)) {
     real = v.real;
@@ -225,6 +226,7 @@ Value round(M& m, const V& v, const Args& args) {
   const Value* method = args.get(1, "method");
   const std::string how = method != nullptr && method->is(Type::kString) ? method->text() : "common";
   const int64_t digits = precision != nullptr ? std::clamp<int64_t>(to_index(m, *precision, "round's precision"), -15, 15) : 0;
+  if (v.is_integral() && how == "common" && digits >= 0) return Value::of(v.as_int());
   const double scale = std::pow(10.0, static_cast<double>(digits));
   const double scaled = v.as_real() * scale;
   return Value::of((how == "ceil" ? std::ceil(scaled) : how == "floor" ? std::floor(scaled) : std::nearbyint(scaled)) / scale);

@@ -122,7 +122,6 @@ struct Dict : Object {
 struct Loop : Object {
   const std::vector<Value>* items = nullptr;  // nullptr once the loop is over
   size_t at = 0, length = 0;
-  int depth = 1;
 };
 
 struct Macro : Object {
