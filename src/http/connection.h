@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -30,6 +31,8 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   ServerOptions options;
   Handler handler;
   boost::asio::io_context io;
+  // Keeps the threads until stop(), also when a drain leaves nothing to do.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   boost::asio::ip::tcp::acceptor acceptor;
   boost::asio::steady_timer accept_retry;
   std::vector<std::thread> threads;
@@ -40,6 +43,7 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
 
   void accept();
   void on_accept(boost::asio::ip::tcp::socket socket);
+  void drain();
   void for_each_connection(const std::function<void(Connection&)>& f);
 };
 

@@ -92,14 +92,22 @@ void Server::start() {
     state_->threads.emplace_back([state = state_] { state->io.run(); });
 }
 
-void Server::drain() {
-  state_->draining = true;
-  asio::post(state_->acceptor.get_executor(), [state = state_] {
+void Server::State::drain() {
+  draining = true;
+  asio::post(acceptor.get_executor(), [self = shared_from_this()] {
     error_code ec;
-    state->acceptor.close(ec);
-    state->accept_retry.cancel(ec);
+    self->acceptor.close(ec);
+    self->accept_retry.cancel(ec);
   });
-  state_->for_each_connection([](Connection& c) { c.close_soon(true); });
+  for_each_connection([](Connection& c) { c.close_soon(true); });
+}
+
+void Server::drain() {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stopping || !state_->started) return;
+  }
+  state_->drain();
 }
 
 int Server::open_connections() const {
@@ -118,8 +126,9 @@ void Server::stop() {
     started = state_->started;
   }
   if (started) {
-    drain();
+    state_->drain();
     state_->for_each_connection([](Connection& c) { c.close_soon(false); });
+    state_->work.reset();
     for (auto& thread : state_->threads) thread.join();
   } else {
     error_code ec;
