@@ -37,13 +37,19 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   boost::asio::steady_timer accept_retry;
   std::vector<std::thread> threads;
   std::atomic<bool> draining{false};
-  std::mutex mutex;                                                // guards open and stopping
-  std::unordered_map<Connection*, std::weak_ptr<Connection>> open;
+  std::mutex mutex;                                                // guards what follows
+  struct Entry {
+    std::weak_ptr<Connection> connection;
+    bool refused;                                                  // beyond the limit: does not count against it
+  };
+  std::unordered_map<Connection*, Entry> open;
+  size_t refused = 0;
   bool stopping = false, started = false;
 
   void accept();
   void on_accept(boost::asio::ip::tcp::socket socket);
   void drain();
+  void forget(Connection* connection);
   void for_each_connection(const std::function<void(Connection&)>& f);
 };
 

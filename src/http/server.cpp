@@ -38,19 +38,28 @@ void Server::State::on_accept(tcp::socket socket) {
   {
     std::lock_guard lock(mutex);
     if (stopping || draining) return;
-    full = open.size() >= size_t(options.max_connections);
-    if (open.size() >= size_t(options.max_connections) + kMaxRefusals) return;
-    open.emplace(connection.get(), connection);
+    full = open.size() - refused >= size_t(options.max_connections);
+    if (full && refused >= kMaxRefusals) return;
+    refused += full;
+    open.emplace(connection.get(), Entry{connection, full});
   }
   asio::post(connection->executor(), [connection, full] { full ? connection->refuse() : connection->run(); });
+}
+
+void Server::State::forget(Connection* connection) {
+  std::lock_guard lock(mutex);
+  const auto it = open.find(connection);
+  if (it == open.end()) return;
+  refused -= it->second.refused;
+  open.erase(it);
 }
 
 void Server::State::for_each_connection(const std::function<void(Connection&)>& f) {
   std::vector<std::shared_ptr<Connection>> all;  // called unlocked: the last reference may go here
   {
     std::lock_guard lock(mutex);
-    for (auto& [_, weak] : open)
-      if (auto c = weak.lock()) all.push_back(std::move(c));
+    for (auto& [_, entry] : open)
+      if (auto c = entry.connection.lock()) all.push_back(std::move(c));
   }
   for (auto& c : all) f(*c);
 }
