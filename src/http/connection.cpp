@@ -49,8 +49,7 @@ Connection::Connection(std::shared_ptr<Server::State> server, asio::ip::tcp::soc
 
 Connection::~Connection() {
   drop_exchange();
-  std::lock_guard lock(server_->mutex);
-  server_->open.erase(this);
+  server_->forget(this);
 }
 
 void Connection::run() {
@@ -90,7 +89,6 @@ void Connection::advance() {
   if (!reader_)
     reader_ = std::make_unique<RequestReader>(server_->options.max_header_bytes, server_->options.max_body_bytes);
   const bool had_begun = reader_->begun();
-  const bool had_head = phase_ == Phase::kReading && reader_->head_done();
   switch (reader_->feed(pending_)) {
     case RequestReader::State::kFailed:
       return reply_and_close(reader_->error_status(), reader_->error_message());
@@ -106,7 +104,7 @@ void Connection::advance() {
   if (!reader_->begun()) return;
   phase_ = Phase::kReading;
   // The head has one deadline in all; a body has one between reads.
-  if (!had_begun || had_head || reader_->head_done()) set_read_deadline(server_->options.read_timeout);
+  if (!had_begun || reader_->head_done()) set_read_deadline(server_->options.read_timeout);
 }
 
 void Connection::begin_exchange() {
@@ -274,8 +272,7 @@ void Connection::close() {
   error_code ec;
   timer_.cancel(ec);
   socket_.close(ec);
-  std::lock_guard lock(server_->mutex);
-  server_->open.erase(this);
+  server_->forget(this);
 }
 
 void Connection::drop_exchange() noexcept {

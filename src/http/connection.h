@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -30,16 +31,25 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   ServerOptions options;
   Handler handler;
   boost::asio::io_context io;
+  // Keeps the threads until stop(), also when a drain leaves nothing to do.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{io.get_executor()};
   boost::asio::ip::tcp::acceptor acceptor;
   boost::asio::steady_timer accept_retry;
   std::vector<std::thread> threads;
   std::atomic<bool> draining{false};
-  std::mutex mutex;                                                // guards open and stopping
-  std::unordered_map<Connection*, std::weak_ptr<Connection>> open;
+  std::mutex mutex;                                                // guards what follows
+  struct Entry {
+    std::weak_ptr<Connection> connection;
+    bool refused;                                                  // beyond the limit: does not count against it
+  };
+  std::unordered_map<Connection*, Entry> open;
+  size_t refused = 0;
   bool stopping = false, started = false;
 
   void accept();
   void on_accept(boost::asio::ip::tcp::socket socket);
+  void drain();
+  void forget(Connection* connection);
   void for_each_connection(const std::function<void(Connection&)>& f);
 };
 

@@ -53,7 +53,7 @@ const char* reason_phrase(int status) {
 }
 
 std::string error_body(int status, std::string_view message) {
-  const char* type = status >= 500 ? "service_unavailable_error" : "invalid_request_error";
+  const char* type = status == 503 ? "service_unavailable_error" : status >= 500 ? "server_error" : "invalid_request_error";
   const char* code = status == 413   ? "\"request_too_large\""
                      : status == 408 ? "\"timeout\""
                      : status == 503 ? "\"server_is_overloaded\""

@@ -38,19 +38,28 @@ void Server::State::on_accept(tcp::socket socket) {
   {
     std::lock_guard lock(mutex);
     if (stopping || draining) return;
-    full = open.size() >= size_t(options.max_connections);
-    if (open.size() >= size_t(options.max_connections) + kMaxRefusals) return;
-    open.emplace(connection.get(), connection);
+    full = open.size() - refused >= size_t(options.max_connections);
+    if (full && refused >= kMaxRefusals) return;
+    refused += full;
+    open.emplace(connection.get(), Entry{connection, full});
   }
   asio::post(connection->executor(), [connection, full] { full ? connection->refuse() : connection->run(); });
+}
+
+void Server::State::forget(Connection* connection) {
+  std::lock_guard lock(mutex);
+  const auto it = open.find(connection);
+  if (it == open.end()) return;
+  refused -= it->second.refused;
+  open.erase(it);
 }
 
 void Server::State::for_each_connection(const std::function<void(Connection&)>& f) {
   std::vector<std::shared_ptr<Connection>> all;  // called unlocked: the last reference may go here
   {
     std::lock_guard lock(mutex);
-    for (auto& [_, weak] : open)
-      if (auto c = weak.lock()) all.push_back(std::move(c));
+    for (auto& [_, entry] : open)
+      if (auto c = entry.connection.lock()) all.push_back(std::move(c));
   }
   for (auto& c : all) f(*c);
 }
@@ -92,14 +101,22 @@ void Server::start() {
     state_->threads.emplace_back([state = state_] { state->io.run(); });
 }
 
-void Server::drain() {
-  state_->draining = true;
-  asio::post(state_->acceptor.get_executor(), [state = state_] {
+void Server::State::drain() {
+  draining = true;
+  asio::post(acceptor.get_executor(), [self = shared_from_this()] {
     error_code ec;
-    state->acceptor.close(ec);
-    state->accept_retry.cancel(ec);
+    self->acceptor.close(ec);
+    self->accept_retry.cancel(ec);
   });
-  state_->for_each_connection([](Connection& c) { c.close_soon(true); });
+  for_each_connection([](Connection& c) { c.close_soon(true); });
+}
+
+void Server::drain() {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stopping || !state_->started) return;
+  }
+  state_->drain();
 }
 
 int Server::open_connections() const {
@@ -118,8 +135,9 @@ void Server::stop() {
     started = state_->started;
   }
   if (started) {
-    drain();
+    state_->drain();
     state_->for_each_connection([](Connection& c) { c.close_soon(false); });
+    state_->work.reset();
     for (auto& thread : state_->threads) thread.join();
   } else {
     error_code ec;

@@ -82,8 +82,11 @@ class HttpServer : public ::testing::Test {
   }
   Client client() { return Client("127.0.0.1", server_->port()); }
   bool eventually(const std::function<bool()>& f, int ms = 5000) {
-    for (int i = 0; i < ms / 5 && !f(); ++i) std::this_thread::sleep_for(5ms);
-    return f();
+    for (int i = 0; i < ms / 5; ++i) {
+      if (f()) return true;
+      std::this_thread::sleep_for(5ms);
+    }
+    return false;
   }
   Counts counts_;
   std::unique_ptr<Server> server_;
