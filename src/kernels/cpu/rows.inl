@@ -92,8 +92,7 @@ static void append_token(const RopeAppendArgs& a, int t) {
   }
 }
 
-static void rope_task(void* p, int t, int) noexcept {
-  const RopeAppendArgs& a = *static_cast<const RopeAppendArgs*>(p);
+static void rope_token(const RopeAppendArgs& a, int t) {
   const int position = a.batch.positions[t], d = a.head_dim;
   const auto heads = [&](float* x, int n, const float* weight) {
     for (int h = 0; h < n; ++h, x += d) {
@@ -110,10 +109,15 @@ static void rope_task(void* p, int t, int) noexcept {
   }
 }
 
-constexpr int kSmallRope = 4;  // tokens
+// Neighbouring tokens share cache lines of keys, so a task is a run of them.
+constexpr int kRopeTokensPerTask = kKeyTile;
+
+static void rope_task(void* p, int i, int) noexcept {
+  const RopeAppendArgs& a = *static_cast<const RopeAppendArgs*>(p);
+  const int end = (i + 1) * kRopeTokensPerTask;
+  for (int t = i * kRopeTokensPerTask; t < end && t < a.batch.num_tokens; ++t) rope_token(a, t);
+}
 
 static void rope_append(Context* c, const RopeAppendArgs& a) noexcept {
-  void* arg = const_cast<RopeAppendArgs*>(&a);
-  if (a.batch.num_tokens > kSmallRope) return run_tasks(c, a.batch.num_tokens, rope_task, arg);
-  for (int t = 0; t < a.batch.num_tokens; ++t) rope_task(arg, t, 0);
+  run_tasks(c, (a.batch.num_tokens + kRopeTokensPerTask - 1) / kRopeTokensPerTask, rope_task, const_cast<RopeAppendArgs*>(&a));
 }
