@@ -74,7 +74,6 @@ int Engine::retry_after_s() const {
 void Engine::run() {
   std::vector<sched::Submission> arrived;
   while (!stop_) {
-    arrived.clear();
     inbox_.drain(arrived, scheduler_.idle() ? kIdleWait : std::chrono::microseconds(0));
     if (scheduler_.idle()) last_progress_us_ = clock_->now_us();  // nothing waited until now
     admit(arrived);
@@ -104,6 +103,7 @@ void Engine::run() {
 
 void Engine::admit(std::vector<sched::Submission>& arrived) {
   for (auto& s : arrived) scheduler_.admit(std::move(s));
+  arrived.clear();
 }
 
 void Engine::publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us) {

@@ -1,0 +1,406 @@
+// The engine on tiny random models with real kernels: a request's tokens and log-probabilities are bitwise the same whatever
+// its neighbours, chunk size, cache state, block size or preemptions; limits, stops, cancellation and faults.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+
+#include "engine/engine.h"
+#include "lab/loaded_model.h"
+#include "tests/engine/tiny_model.h"
+
+namespace sluice {
+namespace {
+
+class Waiter final : public sched::ResponseSink {
+ public:
+  explicit Waiter(int n) : choices_(size_t(n)), open_(n) {}
+  struct Choice {
+    std::vector<int32_t> tokens;
+    std::vector<float> logprobs, prompt_logprobs;
+    std::string text;
+    sched::FinishReason finish = sched::FinishReason::kNone;
+    Error error;
+    int cached = 0;
+  };
+  void push(sched::TokenEvent&& e) noexcept override {
+    std::lock_guard lock(mutex_);
+    Choice& c = choices_[size_t(e.choice)];
+    if (e.has_token && e.is_prompt) c.prompt_logprobs.push_back(e.sample.logprob);
+    if (e.has_token && !e.is_prompt) {
+      c.tokens.push_back(e.sample.token);
+      c.logprobs.push_back(e.sample.logprob);
+    }
+    c.text += e.text;
+    c.cached = e.cached_tokens;
+    if (e.finish != sched::FinishReason::kNone) {
+      c.finish = e.finish;
+      c.error = e.error;
+      --open_;
+      done_.notify_all();
+    }
+  }
+  std::vector<Choice>& wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(done_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0; })) << "the request never ended";
+    return choices_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable done_;
+  std::vector<Choice> choices_;
+  int open_;
+};
+
+struct Config {
+  int threads = 2, blocks = 200, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, max_queue = 512;
+  std::string isa, kv_type = "f16";
+  bool prefix_cache = true;
+};
+
+struct Rig {
+  Rig(const testing::TinyModel& file, const Config& s) {
+    lab::LoadOptions o;
+    o.model = file.path();
+    o.isa = s.isa;
+    o.threads = s.threads;
+    o.kv_type = s.kv_type;
+    o.block_tokens = s.block_tokens;
+    o.max_sequences = s.max_sequences;
+    o.max_step_tokens = s.max_step_tokens;
+    o.prefix_cache = s.prefix_cache;
+    o.kv_memory = "64MiB";
+    auto loaded = lab::load_model(o, nullptr);
+    if (!loaded.ok()) ADD_FAILURE() << loaded.error().message;
+    model = std::make_unique<lab::LoadedModel>(std::move(*loaded));
+    model->device.total_blocks = model->scheduler.total_blocks = s.blocks;
+    engine::EngineOptions options;
+    options.scheduler = model->scheduler;
+    options.max_queue = size_t(s.max_queue);
+    engine = std::make_unique<engine::Engine>(options, model->tokenizer, model->make_executor(), &clock);
+  }
+  std::shared_ptr<Waiter> send(sched::Submission s) {
+    auto w = std::make_shared<Waiter>(s.n);
+    s.sink = w;
+    const Status status = engine->submit(std::move(s));
+    EXPECT_TRUE(status.ok()) << (status.ok() ? "" : status.error().message);
+    return w;
+  }
+  SteadyClock clock;
+  std::unique_ptr<lab::LoadedModel> model;
+  std::unique_ptr<engine::Engine> engine;
+};
+
+sched::Submission request(int prompt_tokens, uint64_t seed, int max_tokens = 24, float temperature = 1.0f) {
+  Rng rng(seed);
+  sched::Submission s;
+  for (int i = 0; i < prompt_tokens; ++i) s.prompt.push_back(int32_t(rng.below(256)));
+  s.max_tokens = max_tokens;
+  s.ignore_eos = true;
+  s.sampling.temperature = temperature;
+  s.sampling.seed = seed;
+  s.sampling.num_logprobs = 0;
+  return s;
+}
+
+using Text = std::pair<std::vector<int32_t>, std::vector<float>>;
+
+std::vector<Text> run_alone(const testing::TinyModel& file, Config setup, int requests) {
+  setup.max_sequences = 1;
+  setup.prefix_cache = false;
+  Rig rig(file, setup);
+  std::vector<Text> out;
+  for (int i = 0; i < requests; ++i) {
+    auto c = rig.send(request(5 + 17 * i, uint64_t(i + 1)))->wait()[0];
+    out.emplace_back(c.tokens, c.logprobs);
+  }
+  return out;
+}
+
+std::vector<Text> run_together(const testing::TinyModel& file, const Config& setup, int requests, uint64_t* preemptions = nullptr) {
+  Rig rig(file, setup);
+  std::vector<std::shared_ptr<Waiter>> waiters;
+  for (int i = 0; i < requests; ++i) waiters.push_back(rig.send(request(5 + 17 * i, uint64_t(i + 1))));
+  std::vector<Text> out;
+  for (auto& w : waiters) out.emplace_back(w->wait()[0].tokens, w->wait()[0].logprobs);
+  if (preemptions) *preemptions = rig.engine->stats().preemptions;
+  return out;
+}
+
+class Architectures : public ::testing::TestWithParam<const char*> {
+ protected:
+  testing::TinyModel file_{[] {
+    testing::TinyShape s;
+    s.architecture = GetParam();
+    if (s.architecture == "gemma3") s.layers = 7;  // local and global layers
+    return s;
+  }()};
+};
+
+TEST_P(Architectures, NeighboursChunksAndPreemptionChangeNothing) {
+  for (const char* isa : {"reference", ""}) {
+    SCOPED_TRACE(isa);
+    Config base;
+    base.isa = isa;
+    const auto alone = run_alone(file_, base, 10);
+    EXPECT_EQ(run_together(file_, base, 10), alone) << "in one batch";
+    Config chunks = base;
+    chunks.max_step_tokens = 19;
+    EXPECT_EQ(run_together(file_, chunks, 10), alone) << "in chunks";
+    Config threads = base;
+    threads.threads = 3;
+    EXPECT_EQ(run_together(file_, threads, 10), alone) << "with 3 threads";
+    Config tight = base;
+    tight.blocks = 16;
+    uint64_t preemptions = 0;
+    EXPECT_EQ(run_together(file_, tight, 10, &preemptions), alone) << "with preemption";
+    EXPECT_GT(preemptions, 0u);
+    Config large = base;
+    large.block_tokens = 64;
+    EXPECT_EQ(run_together(file_, large, 10), alone) << "with blocks of 64";
+  }
+}
+
+TEST_P(Architectures, AHotCacheGivesTheColdTokens) {
+  for (const char* isa : {"reference", ""}) {
+    Config s;
+    s.isa = isa;
+    Rig rig(file_, s);
+    auto cold = rig.send(request(100, 3))->wait()[0];
+    auto hot = rig.send(request(100, 3))->wait()[0];
+    EXPECT_EQ(cold.cached, 0);
+    EXPECT_EQ(hot.cached, 96);
+    EXPECT_EQ(cold.tokens, hot.tokens);
+    EXPECT_EQ(cold.logprobs, hot.logprobs);
+  }
+}
+
+TEST_P(Architectures, FastKernelsAgreeWithTheReference) {
+  Config reference, fast;
+  reference.isa = "reference";
+  reference.kv_type = "f32";
+  auto s = request(60, 5, 1, 0);
+  s.prompt_logprobs = 0;
+  auto a = Rig(file_, reference).send(s)->wait()[0].prompt_logprobs;
+  auto b = Rig(file_, fast).send(s)->wait()[0].prompt_logprobs;
+  ASSERT_EQ(a.size(), 59u);
+  ASSERT_EQ(b.size(), 59u);
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(double(a[i]) - double(b[i]));
+  EXPECT_LT(sum / 59, 0.1);  // int8 activations, a scale each 32 values
+  EXPECT_GT(sum, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Architectures, ::testing::Values("llama", "qwen2", "gemma3"));
+
+class EngineTest : public ::testing::Test {
+ protected:
+  testing::TinyModel file_{testing::TinyShape{}};
+};
+
+TEST_F(EngineTest, SamplesOfOneRequestEqualSeparateRequests) {
+  Rig rig(file_, Config{});
+  auto s = request(45, 9);
+  s.n = 4;
+  auto together = rig.send(s)->wait();
+  for (int i = 0; i < 4; ++i) {
+    auto one = request(45, 9);
+    one.sampling.choice = 0;
+    Config alone;
+    alone.prefix_cache = false;
+    auto n = one;
+    n.n = i + 1;
+    EXPECT_EQ(Rig(file_, alone).send(n)->wait()[size_t(i)].tokens, together[size_t(i)].tokens) << i;
+  }
+  EXPECT_NE(together[0].tokens, together[1].tokens);
+}
+
+TEST_F(EngineTest, StopsEndWhereTheyShould) {
+  Rig rig(file_, Config{});
+  const auto free_run = rig.send(request(20, 4, 40))->wait()[0];
+  ASSERT_EQ(free_run.finish, sched::FinishReason::kLength);
+  ASSERT_EQ(free_run.tokens.size(), 40u);
+  // A stop string out of the middle of what it says: the text ends before its first occurrence.
+  const std::string stop = free_run.text.substr(free_run.text.size() / 2, 3);
+  auto s = request(20, 4, 40);
+  s.stop = {stop};
+  const auto stopped = rig.send(s)->wait()[0];
+  EXPECT_EQ(stopped.finish, sched::FinishReason::kStop);
+  EXPECT_EQ(stopped.text, free_run.text.substr(0, free_run.text.find(stop)));
+  auto t = request(20, 4, 40);
+  t.stop_token_ids = {free_run.tokens[10]};
+  const auto by_token = rig.send(t)->wait()[0];
+  EXPECT_EQ(by_token.finish, sched::FinishReason::kStop);
+  EXPECT_LE(by_token.tokens.size(), 11u);
+  t.min_tokens = 30;
+  const auto late = rig.send(t)->wait()[0];
+  EXPECT_GE(late.tokens.size(), 30u);
+  for (size_t i = 0; i < 30; ++i) EXPECT_NE(late.tokens[i], free_run.tokens[10]);
+}
+
+TEST_F(EngineTest, PromptLogprobsComeOnceAndInOrderWhateverTheChunk) {
+  Config small;
+  small.max_step_tokens = 17;
+  auto s = request(90, 8, 3);
+  s.prompt_logprobs = 2;
+  s.n = 2;
+  auto a = Rig(file_, Config{}).send(s)->wait();
+  auto b = Rig(file_, small).send(s)->wait();
+  ASSERT_EQ(a[0].prompt_logprobs.size(), 89u);
+  EXPECT_TRUE(a[1].prompt_logprobs.empty());
+  EXPECT_EQ(a[0].prompt_logprobs, b[0].prompt_logprobs);
+}
+
+TEST_F(EngineTest, NothingToGenerateStillScoresThePrompt) {
+  auto s = request(30, 8, 0);
+  s.prompt_logprobs = 0;
+  auto c = Rig(file_, Config{}).send(s)->wait()[0];
+  EXPECT_EQ(c.finish, sched::FinishReason::kLength);
+  EXPECT_TRUE(c.tokens.empty());
+  EXPECT_EQ(c.prompt_logprobs.size(), 29u);
+}
+
+TEST_F(EngineTest, RefusesWhatCanNeverFitAndWhatFindsNoPlace) {
+  Config s;
+  s.blocks = 8;
+  s.max_sequences = 1;
+  s.max_queue = 4;
+  Rig rig(file_, s);
+  const Status never = rig.engine->submit(request(100, 1, 100));
+  ASSERT_FALSE(never.ok());
+  EXPECT_EQ(never.error().code, ErrorCode::kContextLength);
+  int refused = 0;
+  std::vector<std::shared_ptr<Waiter>> accepted;
+  for (int i = 0; i < 60; ++i) {
+    auto sub = request(20, uint64_t(i), 80);
+    auto w = std::make_shared<Waiter>(1);
+    sub.sink = w;
+    const Status status = rig.engine->submit(std::move(sub));
+    if (status.ok()) accepted.push_back(w);
+    else {
+      EXPECT_EQ(status.error().code, ErrorCode::kOverloaded);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GE(accepted.size(), 4u);
+  for (auto& w : accepted) EXPECT_EQ(w->wait()[0].tokens.size(), 80u);
+}
+
+TEST_F(EngineTest, TwoHundredRequestsShareSixtyFourBlocks) {
+  Config s;
+  s.blocks = 64;
+  s.max_sequences = 64;
+  Rig rig(file_, s);
+  std::vector<std::shared_ptr<Waiter>> waiters;
+  for (int i = 0; i < 200; ++i) waiters.push_back(rig.send(request(10 + i % 50, uint64_t(i), 20)));
+  for (auto& w : waiters) EXPECT_EQ(w->wait()[0].tokens.size(), 20u);
+  EXPECT_EQ(rig.engine->stats().blocks_held, 0);
+  EXPECT_LE(rig.engine->stats().max_waste_tokens_per_sequence, 16);
+}
+
+TEST_F(EngineTest, CancelledRequestsGiveEverythingBack) {
+  Rig rig(file_, Config{});
+  std::vector<std::shared_ptr<Waiter>> waiters;
+  for (int i = 0; i < 50; ++i) {
+    auto s = request(60, uint64_t(i), 400);
+    s.cancelled = std::make_shared<std::atomic<bool>>(false);
+    auto flag = s.cancelled;
+    waiters.push_back(rig.send(std::move(s)));
+    flag->store(true);
+    rig.engine->poke();
+  }
+  for (auto& w : waiters) EXPECT_EQ(w->wait()[0].finish, sched::FinishReason::kCancelled);
+  while (!rig.engine->idle()) std::this_thread::yield();
+  EXPECT_EQ(rig.engine->stats().blocks_held, 0);
+  EXPECT_EQ(rig.engine->stats().finished_cancelled, 50u);
+}
+
+// A device that fails at its third step.
+class FaultyExecutor final : public exec::Executor {
+ public:
+  Status submit(const sched::BatchPlan& plan) override {
+    rows_ = plan.rows.size();
+    if (++steps_ >= 3) return Error{ErrorCode::kInternal, "the device went away", {}};
+    return {};
+  }
+  Result<sched::StepResult> collect() override {
+    sched::StepResult r;
+    r.rows.resize(rows_);
+    for (auto& row : r.rows) row.token = 1;
+    return r;
+  }
+  int total_blocks() const override { return 100; }
+  int block_tokens() const override { return 16; }
+
+ private:
+  int steps_ = 0;
+  size_t rows_ = 0;
+};
+
+TEST(EngineFault, EndsEveryRequestWithAnErrorAndSaysSo) {
+  SteadyClock clock;
+  engine::EngineOptions o;
+  o.scheduler.total_blocks = 100;
+  o.scheduler.max_context = 1000;
+  o.scheduler.vocab = 300;
+  engine::Engine engine(o, nullptr, std::make_unique<FaultyExecutor>(), &clock);
+  auto s = request(10, 1, 50);
+  auto w = std::make_shared<Waiter>(1);
+  s.sink = w;
+  ASSERT_TRUE(engine.submit(std::move(s)).ok());
+  auto c = w->wait()[0];
+  EXPECT_EQ(c.finish, sched::FinishReason::kError);
+  EXPECT_EQ(c.error.code, ErrorCode::kUnavailable);
+  EXPECT_FALSE(engine.health().healthy);
+  EXPECT_EQ(engine.submit(request(10, 1)).error().code, ErrorCode::kUnavailable);
+}
+
+// A device that hangs: the watchdog tells.
+class HangingExecutor final : public exec::Executor {
+ public:
+  explicit HangingExecutor(std::atomic<bool>* release) : release_(release) {}
+  Status submit(const sched::BatchPlan& plan) override {
+    rows_ = plan.rows.size();
+    while (!*release_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return {};
+  }
+  Result<sched::StepResult> collect() override {
+    sched::StepResult r;
+    r.rows.resize(rows_);
+    return r;
+  }
+  int total_blocks() const override { return 100; }
+  int block_tokens() const override { return 16; }
+
+ private:
+  std::atomic<bool>* release_;
+  size_t rows_ = 0;
+};
+
+TEST(EngineWatchdog, TripsWhenWorkWaitsAndNothingRuns) {
+  std::atomic<bool> release{false};
+  SteadyClock clock;
+  engine::EngineOptions o;
+  o.scheduler.total_blocks = 100;
+  o.scheduler.max_context = 1000;
+  o.scheduler.vocab = 300;
+  o.watchdog_us = 50'000;
+  engine::Engine engine(o, nullptr, std::make_unique<HangingExecutor>(&release), &clock);
+  EXPECT_TRUE(engine.health().healthy);
+  auto s = request(10, 1, 2);
+  auto w = std::make_shared<Waiter>(1);
+  s.sink = w;
+  ASSERT_TRUE(engine.submit(std::move(s)).ok());
+  for (int i = 0; i < 400 && engine.health().healthy; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(engine.health().healthy);
+  EXPECT_NE(engine.health().reason.find("no step"), std::string::npos);
+  release = true;
+  w->wait();
+  EXPECT_TRUE(engine.health().healthy);
+}
+
+}  // namespace
+}  // namespace sluice
