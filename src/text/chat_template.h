@@ -20,8 +20,9 @@ class ChatTemplate {
   ~ChatTemplate();
 
   // context: messages, tools, add_generation_prompt, bos_token, eos_token, ... at top level.
-  // The result alternates trusted spans (template text) and untrusted ones (characters that came from string values
-  // under messages/tools/documents, tracked through filters and concatenation); joined, it is the prompt.
+  // The result alternates trusted spans (the template's own text) and untrusted ones, tracked character by character through
+  // filters and concatenation; joined, it is the prompt. Untrusted is every string of the context, keys included, but for
+  // top-level names that end in _token (bos_token, eos_token...): the caller must not let a request set those.
   // Errors: kInvalidArgument with the message of raise_exception, or naming the line that failed.
   Result<std::vector<Tokenizer::Span>> render(const nlohmann::ordered_json& context) const;
 
