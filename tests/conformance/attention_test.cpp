@@ -298,7 +298,8 @@ TEST(ParallelFor, CallsEveryIndex) {
   for (const KernelTable* t : backends()) {
     const ContextPtr context = make_context(t, 3);
     std::vector<int> hits(77, 0);
-    t->parallel_for(context.get(), 77, [](void* p, int i) noexcept { ++(*static_cast<std::vector<int>*>(p))[size_t(i)]; }, &hits);
+    const auto hit_one = [](void* p, int i) noexcept { ++(*static_cast<std::vector<int>*>(p))[size_t(i)]; };
+    t->parallel_for(context.get(), 77, hit_one, &hits);
     for (int hit : hits) EXPECT_EQ(hit, 1);
   }
 }

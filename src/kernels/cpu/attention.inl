@@ -101,7 +101,8 @@ static void unit_task(void* p, int i, int) noexcept {
 }
 
 SIMD float* partial_at(const AttentionJob& j, int unit, int split, int row) {
-  return j.context->partials + ((size_t(unit) * size_t(j.max_splits) + size_t(split)) * kAttentionRows + size_t(row)) * j.record;
+  const size_t group = size_t(unit) * size_t(j.max_splits) + size_t(split);
+  return j.context->partials + (group * kAttentionRows + size_t(row)) * j.record;
 }
 
 static void split_task(void* p, int i, int) noexcept {

@@ -10,7 +10,7 @@ namespace sluice::kernels::cpu {
 namespace {
 namespace avx2 {
 #include "kernels/cpu/simd_avx2.h"
-//
+// The vectors first: everything below is written in them.
 #include "kernels/cpu/math.inl"
 #include "kernels/cpu/inputs.inl"
 #include "kernels/cpu/tiles.inl"

@@ -13,7 +13,7 @@ namespace sluice::kernels::cpu {
 namespace {
 namespace avx512 {
 #include "kernels/cpu/simd_avx512.h"
-//
+// The vectors first: everything below is written in them.
 #include "kernels/cpu/math.inl"
 #include "kernels/cpu/inputs.inl"
 #include "kernels/cpu/tiles.inl"

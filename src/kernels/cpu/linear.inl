@@ -57,7 +57,7 @@ struct LinearJob {
   int total_groups, panel_tasks;
 };
 
-// Where panel p (each `most` tokens wide, the last one less) starts.
+// Where the panel that begins with this token starts.
 SIMD uint8_t* quant_panel(const LinearJob& j, int first_token) {
   return j.context->act_quant + size_t(first_token) * (j.cols / kBlock) * kActBlockBytes;
 }

@@ -119,5 +119,6 @@ static void rope_task(void* p, int i, int) noexcept {
 }
 
 static void rope_append(Context* c, const RopeAppendArgs& a) noexcept {
-  run_tasks(c, (a.batch.num_tokens + kRopeTokensPerTask - 1) / kRopeTokensPerTask, rope_task, const_cast<RopeAppendArgs*>(&a));
+  const int tasks = (a.batch.num_tokens + kRopeTokensPerTask - 1) / kRopeTokensPerTask;
+  run_tasks(c, tasks, rope_task, const_cast<RopeAppendArgs*>(&a));
 }

@@ -27,7 +27,9 @@ SIMD F f_min(F a, F b) { return _mm512_min_ps(a, b); }  // the second where eith
 SIMD F f_max(F a, F b) { return _mm512_max_ps(a, b); }
 SIMD F f_abs(F a) { return _mm512_abs_ps(a); }
 SIMD F f_round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-SIMD F f_if_less(F a, F b, F then, F other) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, then); }
+SIMD F f_if_less(F a, F b, F then, F other) {
+  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), other, then);
+}
 // then where begin <= lane < end, else other.
 SIMD F f_if_between(int begin, int end, F then, F other) {
   return _mm512_mask_blend_ps(Mask(lanes_below(end) & ~lanes_below(begin)), other, then);
@@ -39,7 +41,8 @@ SIMD void f_to_half(void* p, F v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 SIMD F f_from_bf16(const void* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))), 16));
+  const I bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 SIMD void f_to_bf16(void* p, F v) {  // round to nearest even; NaN is not expected here
   const I x = _mm512_castps_si512(v);
