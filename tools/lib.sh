@@ -79,13 +79,13 @@ fetch_model() {
   echo "$models/$file"
 }
 
-# build PRESET [TARGET...]
+# build PRESET [TARGET...]: with tests=OFF in the environment, without the tests.
 build() {
   local preset=$1; shift
   local dir=$root/build; [ "$preset" = release ] || dir=$root/build-$preset
   say "building ($preset)"
   local begin=$SECONDS
-  (cd "$root" && cmake --preset "$preset" >"$cache/configure.log" 2>&1) || { tail -20 "$cache/configure.log" >&2; die "configuring failed"; }
+  (cd "$root" && cmake --preset "$preset" -DSLUICE_TESTS="${tests:-ON}" >"$cache/configure.log" 2>&1) || { tail -20 "$cache/configure.log" >&2; die "configuring failed"; }
   ninja -C "$dir" "$@" >"$cache/build.log" 2>&1 || { grep -E 'error|FAILED' "$cache/build.log" | head -30 >&2; die "the build failed ($cache/build.log)"; }
   say "built in $((SECONDS - begin)) s"
 }
