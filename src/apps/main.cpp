@@ -69,6 +69,15 @@ int run(int argc, char** argv) {
     invocations.back()->declare(flags);
     subs.push_back(sub);
   }
+  if (argc > 1 && argv[1][0] != '-') {  // the parser would only say that a subcommand is required
+    std::string names;
+    bool known = false;
+    for (const Command* command : commands_table()) {
+      known |= std::string(command->name) == argv[1];
+      names += std::string(names.empty() ? "" : ", ") + command->name;
+    }
+    if (!known) return print_error(invalid("'" + std::string(argv[1]).substr(0, 40) + "' is no command (" + names + " are)"));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
