@@ -43,7 +43,7 @@ install_build() {
   install g++ cmake ninja-build pkg-config ca-certificates unzip python3 python3-pip python3-venv nlohmann-json3-dev libcli11-dev \
     libspdlog-dev libfmt-dev libpcre2-dev libxxhash-dev
 }
-install_tests() { install libgtest-dev librapidcheck-dev; }
+install_tests() { install libgtest-dev; }
 
 # Python packages that tests use, in an environment of their own.
 python_env() {
