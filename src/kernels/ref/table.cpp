@@ -6,8 +6,20 @@ namespace sluice::kernels {
 const KernelTable* reference_kernels() {
   static constexpr KernelTable kTable{
       .name = "reference",
+      .device = 0,
+      .host_memory = true,
+      .batch_invariant = true,
+      .int8_inputs = false,
+      .half_products = false,
+      .allocate = host_allocate,
+      .release = host_release,
+      .free_bytes = host_free_bytes,
+      .load = host_load,
       .create = create_context,
       .destroy = destroy_context,
+      .upload = host_copy,
+      .download = host_copy,
+      .synchronize = host_synchronize,
       .packed_bytes = ref::packed_bytes,
       .pack_rows = 16,
       .pack = ref::pack,
@@ -16,6 +28,7 @@ const KernelTable* reference_kernels() {
       .norm = ref::norm,
       .rope_append = ref::rope_append,
       .attention = ref::attention,
+      .gather = gather_rows,
       .copy_block = copy_block,
       .parallel_for = parallel_for,
   };

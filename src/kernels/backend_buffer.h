@@ -1,0 +1,38 @@
+// BackendBuffer: memory of a backend, zero-initialised. Movable; any thread.
+#pragma once
+#include <utility>
+
+#include "kernels/abi.h"
+
+namespace sluice::kernels {
+
+class BackendBuffer {
+ public:
+  BackendBuffer() = default;
+  // Empty (ok() is false) where the device has no room.
+  BackendBuffer(const KernelTable& table, size_t bytes)
+      : table_(&table), data_(bytes ? table.allocate(table.device, bytes) : nullptr), bytes_(bytes) {}
+  BackendBuffer(BackendBuffer&& o) noexcept
+      : table_(o.table_), data_(std::exchange(o.data_, nullptr)), bytes_(std::exchange(o.bytes_, 0)) {}
+  BackendBuffer& operator=(BackendBuffer&& o) noexcept {
+    std::swap(table_, o.table_);
+    std::swap(data_, o.data_);
+    std::swap(bytes_, o.bytes_);
+    return *this;
+  }
+  ~BackendBuffer() {
+    if (data_) table_->release(table_->device, data_, bytes_);
+  }
+  bool ok() const { return data_ != nullptr || bytes_ == 0; }
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+  template <class T>
+  T* as() const { return static_cast<T*>(data_); }
+
+ private:
+  const KernelTable* table_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace sluice::kernels
