@@ -47,7 +47,10 @@ DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, Device
   }
   if (!context_) ready_ = no_room("the scratch memory");
   if (!activations_.ok()) ready_ = no_room("the activations");
-  if (!model_->kernels().host_memory) downloaded_ = Buffer(size_t(kLogitRows) * size_t(s.vocab) * sizeof(float));
+  if (!model_->kernels().host_memory) {
+    downloaded_ = {model_->kernels(), size_t(kLogitRows) * size_t(s.vocab) * sizeof(float), kernels::MemoryKind::kStaging};
+    if (!downloaded_.ok()) ready_ = no_room("logits on the host");
+  }
   host_logits_ = model_->kernels().host_memory ? activations_.logits : downloaded_.as<float>();
 }
 

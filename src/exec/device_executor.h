@@ -5,7 +5,6 @@
 
 #include "exec/executor.h"
 #include "model/model.h"
-#include "tensor/buffer.h"
 
 namespace sluice::exec {
 
@@ -60,7 +59,7 @@ class DeviceExecutor final : public Executor {
   kernels::BackendBuffer plan_memory_;
   // Logits to sample from. On a device they are downloaded, and the host's sampler draws from them: there is no sampling on
   // devices yet.
-  Buffer downloaded_;
+  kernels::BackendBuffer downloaded_;
   float* host_logits_;
   Status ready_;                             // why the device cannot be used
 };

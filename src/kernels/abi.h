@@ -172,6 +172,9 @@ struct KernelTable {
   // Zeroed, aligned to 64 bytes; nullptr: no room. Any thread.
   void* (*allocate)(int device, size_t bytes) noexcept;
   void (*release)(int device, void* memory, size_t bytes) noexcept;
+  // The same for memory of the host that upload and download are fast with.
+  void* (*allocate_staging)(int device, size_t bytes) noexcept;
+  void (*release_staging)(int device, void* memory, size_t bytes) noexcept;
   // Bytes that allocate could still give; 0: not known here.
   uint64_t (*free_bytes)(int device) noexcept;
   // Copies into backend memory before any call uses it; complete on return. false: the device failed. Any thread.

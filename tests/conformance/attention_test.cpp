@@ -313,6 +313,7 @@ TEST(ParallelFor, CallsEveryIndex) {
 }
 
 TEST(Backends, AreChosenByName) {
+  EXPECT_FALSE(backends().empty()) << "the backend that SLUICE_BACKEND names is not here";
   const char* why = nullptr;
   EXPECT_EQ(cpu_kernels("sse9", &why), nullptr);
   EXPECT_NE(why, nullptr);

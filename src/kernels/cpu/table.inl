@@ -9,6 +9,8 @@ constexpr KernelTable make_table(const char* name) {
   t.int8_inputs = true;
   t.allocate = host_allocate;
   t.release = host_release;
+  t.allocate_staging = host_allocate;
+  t.release_staging = host_release;
   t.free_bytes = host_free_bytes;
   t.load = host_load;
   t.create = create_context;

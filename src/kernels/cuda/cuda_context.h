@@ -7,11 +7,14 @@
 
 namespace sluice::kernels::cuda {
 
+constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
+
 struct CudaContext : Context {
-  int device;
+  int device, processors;
   cudaStream_t stream;
   bool deterministic;
   float* inputs;        // [max_tokens, max_dim]: what a prologue leaves
+  float* parts;         // partial sums of a product whose columns several blocks share
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];
 };

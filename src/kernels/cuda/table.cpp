@@ -28,6 +28,20 @@ void release(int device, void* memory, size_t) noexcept {
   if (cudaSetDevice(device) == cudaSuccess) cudaFree(memory);
 }
 
+void* allocate_staging(int device, size_t bytes) noexcept {
+  void* p = nullptr;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMallocHost(&p, std::max<size_t>(bytes, 1)) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  std::memset(p, 0, bytes);
+  return p;
+}
+
+void release_staging(int device, void* memory, size_t) noexcept {
+  if (cudaSetDevice(device) == cudaSuccess) cudaFreeHost(memory);
+}
+
 uint64_t free_bytes(int device) noexcept {
   size_t free = 0, total = 0;
   if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
@@ -48,6 +62,7 @@ void destroy(Context* context) noexcept {
     cudaStreamDestroy(c->stream);
   }
   cudaFree(c->inputs);
+  cudaFree(c->parts);
   delete c->pool;
   delete c;
 }
@@ -69,7 +84,9 @@ Context* create(const ContextOptions& o) noexcept {
   const size_t bytes = size_t(c->max_tokens) * c->max_dim * sizeof(float);
   if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
-      cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess) {
+      cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess) {
     cudaGetLastError();
     destroy(c);
     return nullptr;
@@ -104,6 +121,8 @@ KernelTable make_table(int device) {
   t.half_products = true;
   t.allocate = allocate;
   t.release = release;
+  t.allocate_staging = allocate_staging;
+  t.release_staging = release_staging;
   t.free_bytes = free_bytes;
   t.load = load;
   t.create = create;

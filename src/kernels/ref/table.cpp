@@ -13,6 +13,8 @@ const KernelTable* reference_kernels() {
       .half_products = false,
       .allocate = host_allocate,
       .release = host_release,
+      .allocate_staging = host_allocate,
+      .release_staging = host_release,
       .free_bytes = host_free_bytes,
       .load = host_load,
       .create = create_context,
