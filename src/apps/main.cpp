@@ -2,6 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 
 #include "apps/command.h"
 
@@ -55,20 +57,60 @@ int print_error(const Error& e) {
   return traits(e.code).exit_status;
 }
 
+// Flags of a TOML file become environment variables, unless those are set: so the order of precedence is the environment's.
+// The parser's own configuration files do not reach subcommands.
+Status read_config(int argc, char** argv, CLI::App* sub) {
+  std::string path;
+  for (int i = 2; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--config" && i + 1 < argc) path = argv[i + 1];
+    if (arg.rfind("--config=", 0) == 0) path = arg.substr(9);
+  }
+  if (path.empty()) return {};
+  std::ifstream in(path);
+  if (!in) return Error{ErrorCode::kNotFound, path + ": cannot be read", "--config"};
+  try {
+    for (const CLI::ConfigItem& item : CLI::ConfigTOML().from_config(in)) {
+      if (item.name == "++" || item.name == "--") continue;  // a section's begin and end
+      const std::string flag = "--" + item.name;
+      if (!sub->get_option_no_throw(flag)) return invalid(path + ": '" + item.fullname() + "' is no flag of " + sub->get_name(), "--config");
+      if (item.inputs.size() != 1) return invalid(path + ": '" + item.name + "' must have one value", "--config");
+      ::setenv(environment_name(flag).c_str(), item.inputs[0].c_str(), 0);
+    }
+  } catch (const CLI::Error& e) {
+    return invalid(path + ": " + e.what(), "--config");
+  }
+  return {};
+}
+
 int run(int argc, char** argv) {
   CLI::App app{"Sluice: serves large language models to many people at once"};
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
   app.require_subcommand(1);
   std::vector<std::unique_ptr<Invocation>> invocations;
   std::vector<CLI::App*> subs;
+  std::string config_path;
   for (const Command* command : commands_table()) {
     CLI::App* sub = app.add_subcommand(command->name, command->summary);
-    sub->set_config("--config", "", "flags from a TOML file");
+    sub->add_option("--config", config_path, "flags from a TOML file; the environment and the command line win over it");
     invocations.push_back(command->make());
     Flags flags(sub);
     invocations.back()->declare(flags);
     subs.push_back(sub);
   }
+  if (argc > 1 && argv[1][0] != '-') {  // the parser would only say that a subcommand is required
+    std::string names;
+    bool known = false;
+    for (const Command* command : commands_table()) {
+      known |= std::string(command->name) == argv[1];
+      names += std::string(names.empty() ? "" : ", ") + command->name;
+    }
+    if (!known) return print_error(invalid("'" + std::string(argv[1]).substr(0, 40) + "' is no command (" + names + " are)"));
+  }
+  if (argc > 1)
+    for (CLI::App* sub : subs)
+      if (sub->get_name() == argv[1])
+        if (Status status = read_config(argc, argv, sub); !status.ok()) return print_error(status.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -1,4 +1,5 @@
 // Choice of the instruction set by what the processor says it has.
+#include <cpuid.h>
 #include <string_view>
 
 #include "kernels/abi.h"
@@ -7,9 +8,13 @@
 namespace sluice::kernels {
 namespace {
 
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+// By cpuid itself (leaf 1, ECX bit 29): not every compiler's builtin knows F16C by name.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx >> 29 & 1);
 }
+
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c(); }
 
 bool has_avx512() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

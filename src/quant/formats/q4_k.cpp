@@ -1,25 +1,8 @@
-#include <cstring>
-
-#include "base/half.h"
+#include "quant/block_fields.h"
 #include "quant/weight_format.h"
 
 namespace sluice::quant {
 namespace {
-float half_at(const uint8_t* p) {
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return half_to_float(h);
-}
-// Scale and minimum of group g out of the 12 packed bytes (6 bits each).
-void group_scale(const uint8_t* s, int g, int& scale, int& min) {
-  if (g < 4) {
-    scale = s[g] & 63;
-    min = s[g + 4] & 63;
-  } else {
-    scale = (s[g + 4] & 15) | ((s[g - 4] >> 6) << 4);
-    min = (s[g + 4] >> 4) | ((s[g] >> 6) << 4);
-  }
-}
 void decode(const uint8_t* src, float* dst, size_t n) {
   for (size_t b = 0; b < n / 256; ++b, src += 144, dst += 256) {
     const float d = half_at(src), dmin = half_at(src + 2);

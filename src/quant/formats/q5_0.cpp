@@ -1,15 +1,10 @@
 #include <cstring>
 
-#include "base/half.h"
+#include "quant/block_fields.h"
 #include "quant/weight_format.h"
 
 namespace sluice::quant {
 namespace {
-float half_at(const uint8_t* p) {
-  uint16_t h;
-  std::memcpy(&h, p, 2);
-  return half_to_float(h);
-}
 void decode(const uint8_t* src, float* dst, size_t n) {
   for (size_t b = 0; b < n / 32; ++b, src += 22, dst += 32) {
     const float d = half_at(src);

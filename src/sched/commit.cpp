@@ -1,0 +1,158 @@
+// Scheduler, second half: what a step's result means - tokens, stops, limits, ends.
+#include <algorithm>
+
+#include "sched/scheduler.h"
+
+namespace sluice::sched {
+
+StepOutcome Scheduler::commit(const StepResult& result, TimeUs now) {
+  SLUICE_CHECK(planned_ && result.rows.size() == plan_.rows.size());
+  planned_ = false;
+  ++counters_.steps;
+  StepOutcome outcome;
+  const std::vector<Work> work = std::move(work_);
+  work_.clear();
+  size_t row = 0;
+  for (size_t i = 0; i < work.size(); ++i) {
+    Sequence* s = work[i].sequence;
+    const int before = s->computed;
+    s->computed += work[i].count;
+    outcome.computed_prompt_tokens += std::max(0, std::min(s->computed, s->prompt_tokens) - before);
+    index_full_blocks(s);
+    for (; row < plan_.rows.size() && plan_.rows[row].sequence == int32_t(i); ++row) {
+      if (plan_.rows[row].samples) take_token(s, result.rows[row], now, outcome);  // the last row of s, which may end it
+      else report_prompt_score(s, result.rows[row], outcome);
+    }
+  }
+  return outcome;
+}
+
+void Scheduler::index_full_blocks(Sequence* s) {
+  if (!options_.prefix_cache) return;
+  const int B = options_.block_tokens;
+  kv::PrefixKey parent = s->keys.empty() ? kv::PrefixIndex::root(s->request->submission.cache_salt) : s->keys.back();
+  for (int i = int(s->keys.size()); (i + 1) * B <= s->computed; ++i) {
+    const std::span<const int32_t> tokens(s->tokens.data() + i * B, size_t(B));
+    const kv::PrefixKey key = index_.extend(parent, tokens);
+    if (index_.insert(parent, key, tokens, s->blocks[i])) pool_.set_indexed(s->blocks[i], true);
+    s->keys.push_back(key);
+    parent = key;
+  }
+}
+
+void Scheduler::report_prompt_score(Sequence* s, const sample::SampledToken& token, StepOutcome& outcome) {
+  TokenEvent e;
+  e.choice = s->sampling.choice;
+  e.has_token = e.is_prompt = true;
+  e.sample = token;
+  e.cached_tokens = s->cached_prompt;
+  ++s->prompt_scored;
+  outcome.deliveries.push_back({s->request->submission.sink, std::move(e)});
+}
+
+void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome) {
+  const Submission& sub = s->request->submission;
+  TokenEvent e;
+  e.choice = s->sampling.choice;
+  e.cached_tokens = s->cached_prompt;
+  if (sub.max_tokens == 0) {  // the prompt alone was wanted
+    e.finish = FinishReason::kLength;
+    return finish(s, std::move(e), now, outcome);
+  }
+  if (s->generated() == 0) {
+    s->first_token_us = now;
+    outcome.first_token_waits_us.push_back(now - sub.arrived_us);
+  }
+  s->last_token_us = now;
+  s->tokens.push_back(token.token);
+  ++outcome.generated_tokens;
+  e.has_token = true;
+  e.sample = token;
+  const auto& stops = s->request->stop_tokens;
+  if (s->generated() >= sub.min_tokens && std::find(stops.begin(), stops.end(), token.token) != stops.end()) {
+    e.finish = FinishReason::kStop;
+    e.stop_token = token.token;
+    if (sub.include_stop) e.text = s->stops.push(bytes_of(token.token, true));
+  } else {
+    e.text = s->stops.push(bytes_of(token.token, sub.keep_special));
+    if (s->stops.matched()) {
+      e.finish = FinishReason::kStop;
+      e.stop_string = s->stops.matched_stop();
+    }
+  }
+  if (e.finish == FinishReason::kNone && (s->generated() >= sub.max_tokens || s->known() >= options_.max_context))
+    e.finish = FinishReason::kLength;
+  if (e.finish != FinishReason::kNone) {
+    e.text += s->stops.finish();
+    return finish(s, std::move(e), now, outcome);
+  }
+  outcome.deliveries.push_back({sub.sink, std::move(e)});
+}
+
+// A head may have rows beyond the vocabulary (padding): they have no text.
+std::string_view Scheduler::bytes_of(TokenId token, bool keep_special) const {
+  if (!tokenizer_ || token >= tokenizer_->size()) return {};
+  return tokenizer_->token_bytes(token, keep_special);
+}
+
+void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome) {
+  const Submission& sub = s->request->submission;
+  Finished f;
+  f.arrived_us = sub.arrived_us;
+  f.admitted_us = s->admitted_us;
+  f.first_token_us = s->first_token_us;
+  f.finished_us = now;
+  f.prompt_tokens = s->prompt_tokens;
+  f.generated_tokens = s->generated();
+  f.reason = event.finish;
+  f.last_choice = --s->request->open_choices == 0;
+  outcome.finished.push_back(f);
+  if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);
+  outcome.deliveries.push_back({sub.sink, std::move(event)});
+  forget(s);
+}
+
+void Scheduler::forget(Sequence* s) {
+  release_blocks(s);
+  std::erase(running_, s);
+  waiting_.erase(s);
+  for (auto& other : sequences_)
+    if (other->leader == s) other->leader = nullptr;
+  std::erase_if(sequences_, [&](const auto& p) { return p.get() == s; });
+}
+
+int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
+  SLUICE_CHECK(!planned_);
+  int ended = 0;
+  std::vector<Sequence*> gone;
+  for (auto& s : sequences_) {
+    Request& r = *s->request;
+    if (!r.cancelled && r.submission.cancelled && r.submission.cancelled->load(std::memory_order_relaxed)) {
+      r.cancelled = true;
+      ++ended;
+    }
+    if (r.cancelled) gone.push_back(s.get());
+  }
+  for (Sequence* s : gone) {
+    TokenEvent e;
+    e.choice = s->sampling.choice;
+    e.finish = FinishReason::kCancelled;
+    finish(s, std::move(e), now, outcome);
+  }
+  return ended;
+}
+
+void Scheduler::fail_all(const Error& error, StepOutcome& outcome) {
+  planned_ = false;
+  work_.clear();
+  while (!sequences_.empty()) {
+    Sequence* s = sequences_.back().get();
+    TokenEvent e;
+    e.choice = s->sampling.choice;
+    e.finish = FinishReason::kError;
+    e.error = error;
+    finish(s, std::move(e), 0, outcome);
+  }
+}
+
+}  // namespace sluice::sched

@@ -1,0 +1,74 @@
+"""The commands other than serve: JSON keys, exit statuses, one-line errors. usage: test_commands.py SLUICE MODEL"""
+import json, os, struct, subprocess, sys, tempfile
+
+sluice, model = sys.argv[1:3]
+
+
+def run(*args, status=0, env=None, stdin=""):
+    p = subprocess.run([sluice, *map(str, args)], capture_output=True, text=True, input=stdin, env={**os.environ, **(env or {})})
+    assert p.returncode == status, (args, p.returncode, p.stderr)
+    return p
+
+
+def as_json(*args, **kw):
+    out = run(*args, "--json", **kw).stdout
+    assert out.count("\n") == 1, "more than one line on standard output"
+    return json.loads(out)
+
+
+def fails(*args, words, status=2):
+    p = run(*args, status=status)
+    assert p.stdout == "" and p.stderr.count("\n") == 1 and words in p.stderr, (args, p.stderr)
+
+
+r = as_json("run", model, "-p", "The capital of France is", "--temperature", 0, "-n", 8, "--logits")
+assert {"text", "ids", "prompt_ids", "finish_reason", "prompt_tokens", "completion_tokens", "ttft_s", "decode_tok_s", "top", "nll"} <= set(r)
+assert len(r["top"]) == 20 and r["top"][0][0] == r["ids"][0] and len(r["nll"]) == r["prompt_tokens"] - 1
+assert as_json("run", model, "--ids", ",".join(map(str, r["prompt_ids"])), "--temperature", 0, "-n", 8)["ids"] == r["ids"]
+a, b = (as_json("run", model, "-p", "Once", "--seed", 5, "-n", 12)["text"] for _ in range(2))
+assert a == b
+assert as_json("run", model, "-f", "-", "-n", 2, stdin="hello")["prompt_tokens"] == 1
+assert as_json("run", model, "-p", "", "-n", 2)["prompt_tokens"] == 1
+
+t = as_json("tokenize", model, "-p", "Hello, wörld \U0001F600")
+assert as_json("detokenize", model, "--ids", ",".join(map(str, t["ids"])))["text"] == "Hello, wörld \U0001F600"
+assert len(t["ids"]) == len(t["pieces"])
+assert len(as_json("tokenize", model, "-p", "<|im_end|>")["ids"]) > 1 == len(as_json("tokenize", model, "-p", "<|im_end|>", "--special")["ids"])
+
+i = as_json("inspect", model)
+assert i["architecture"] == "llama" and 130e6 < i["parameters"] < 170e6 and 4 < i["bits_per_weight"] < 7 and all(k != "none" for k in i["kernels"].values())
+p = as_json("plan", model, "--memory", "4GiB", "--context", 2048)
+assert p["fits"] and p["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2 and p["max_tokens"] >= p["max_sequences"] * 2048
+assert run("plan", model, "--memory", "120MiB", "--context", 8192, status=1)
+m = as_json("bench", "machine")["machine"]
+assert m["read_gb_s"] > 0.5 and m["int8_gop_s"] > 1
+d = as_json("bench", "decode", model, "-b", "1,2", "-n", 4, "--repeats", 1)["rows"]
+assert [x["batch"] for x in d] == [1, 2] and all(x["tok_s"] > 0 and x["pct_of_bandwidth"] > 0 for x in d)
+assert as_json("bench", "prefill", model, "-c", 64, "--repeats", 1)["rows"][0]["tok_s"] > 0
+
+fails("run", "/nowhere.gguf", "-p", "x", words="/nowhere.gguf")
+fails("run", model, words="-p")
+fails("run", model, "-p", "x", "--temperature", 9, words="--temperature")
+fails("run", model, "--ids", "1,99999", words="99999")
+fails("run", model, "-p", "x", "--kv-type", "int3", words="--kv-type")
+fails("run", model, "-p", "x", "--isa", "mmx", words="--isa")
+fails("run", model, "-p", "x", "--device", "tpu", words="--device")
+fails("run", model, "-p", "x", "--block-tokens", 17, words="--block-tokens")
+fails("frobnicate", words="frobnicate")
+fails("bench", "serve", "http://127.0.0.1:1", words="127.0.0.1", status=3)
+
+with tempfile.TemporaryDirectory() as folder:
+    bad = os.path.join(folder, "bad.gguf")
+    good = open(model, "rb").read(60000)
+    for content, words in [(b"", "empty"), (b"MZ" * 50, "magic"), (good, "ends inside"),
+                           (b"GGUF" + struct.pack("<IQQ", 3, 10**9, 0) + bytes(100), "tensor_count"),
+                           (b"GGUF" + struct.pack("<IQQ", 3, 0, 0), "general.architecture")]:
+        open(bad, "wb").write(content)
+        fails("run", bad, "-p", "x", words=words)
+    config = os.path.join(folder, "sluice.toml")
+    open(config, "w").write("kv-type = \"f32\"\n")
+    assert as_json("plan", model, "--memory", "4GiB", "--config", config)["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
+    assert as_json("plan", model, "--memory", "4GiB", env={"SLUICE_KV_TYPE": "f32"})["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 4
+    assert as_json("plan", model, "--memory", "4GiB", "--kv-type", "bf16", env={"SLUICE_KV_TYPE": "f32"})["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2
+    assert as_json("plan", "smollm2-135m-instruct-q4_1", "--memory", "4GiB", env={"SLUICE_HOME": os.path.dirname(os.path.abspath(model))})["fits"]
+print("ok commands")
