@@ -1,6 +1,13 @@
 # One template source a kernel family (src/kernels/cpu/*.inl), one translation unit an instruction set (isa_*.cpp), each
 # with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
-sluice_layer(kernels DEPS base tensor quant)
+# The CUDA backend is one folder of two: kernels/cuda where there is a toolkit, else kernels/cuda_absent, which says so.
+if(SLUICE_CUDA)
+  sluice_layer(kernels DEPS base tensor quant LIBS CUDA::cudart_static EXCLUDE /cuda_absent/)
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
+  target_sources(sluice_kernels PRIVATE ${cuda_sources})
+else()
+  sluice_layer(kernels DEPS base tensor quant EXCLUDE /cuda/)
+endif()
 set(kernel_flags -ffp-contract=off)
 set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES
   COMPILE_OPTIONS "${kernel_flags};-mavx2;-mfma;-mf16c")

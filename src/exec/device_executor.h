@@ -15,6 +15,7 @@ struct DeviceOptions {
   int total_blocks = 0;
   int block_tokens = 16;
   int max_step_tokens = 512;
+  bool deterministic = false;  // see kernels::ContextOptions
 };
 
 class DeviceExecutor final : public Executor {
@@ -28,7 +29,7 @@ class DeviceExecutor final : public Executor {
   int block_tokens() const override { return options_.block_tokens; }
 
   // The logits of the most recent tile of rows; [rows, vocab]. For tools that look at them after collect().
-  const float* last_logits() const { return activations_.logits; }
+  const float* last_logits() const { return host_logits_; }
 
   static size_t kv_bytes_per_token(const model::ModelSpec& spec, DType kv_type);
   static size_t activation_bytes(const model::ModelSpec& spec, int max_step_tokens);
@@ -36,17 +37,31 @@ class DeviceExecutor final : public Executor {
   static constexpr int kLogitRows = 64;
 
  private:
-  void finish_rows(const sched::BatchPlan& plan);
+  // The plan's arrays where kernels can read them: the plan's own on a host, one copy of all of them on a device.
+  struct Arrays {
+    kernels::BatchView batch;
+    const int32_t *token_ids, *rows;
+  };
+  Result<Arrays> place(const sched::BatchPlan& plan);
+  Status finish_rows(const sched::BatchPlan& plan, const Arrays& arrays);
+  Status finished() const;  // waits; what went wrong on the device
   void copy_blocks(const sched::BatchPlan& plan);
 
   std::shared_ptr<const model::Model> model_;
   DeviceOptions options_;
   kernels::Context* context_;
   model::Activations activations_;
-  std::vector<Buffer> cache_memory_;
+  std::vector<kernels::BackendBuffer> cache_memory_;
   std::vector<kernels::CacheView> caches_;  // one a layer
   sched::StepResult result_;
-  std::vector<int32_t> tile_rows_;
+  std::vector<int32_t> token_rows_;          // of the plan's output rows
+  std::vector<int32_t> staged_;              // all arrays of a plan, for a device
+  kernels::BackendBuffer plan_memory_;
+  // Logits to sample from. On a device they are downloaded, and the host's sampler draws from them: there is no sampling on
+  // devices yet.
+  kernels::BackendBuffer downloaded_;
+  float* host_logits_;
+  Status ready_;                             // why the device cannot be used
 };
 
 }  // namespace sluice::exec

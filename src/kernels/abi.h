@@ -3,10 +3,15 @@
 // otherwise. Shapes: T tokens in the step, S sequences, H query heads, G KV heads, D head size, K inputs, N outputs.
 //
 // Bitwise contract: a token's result depends on its own inputs alone - never on T, on the rows beside it, on the chunk it
-// came in or on the number of threads. Every tile shape folds in one order.
+// came in or on the number of threads. Every tile shape folds in one order. A table whose batch_invariant is false keeps
+// this only in a context made with `deterministic`.
 //
+// Memory: every pointer in an Args struct is backend memory, made by allocate. Where host_memory is true that is the
+// process's own memory: callers then hand over what they have, and nothing is copied.
 // Errors: none at run time; sizes are the caller's promise (checked when plans and weights are built). noexcept throughout.
-// Threads: one call at a time per Context; a call uses the context's workers and returns when the result is complete.
+// A device that fails says so at synchronize, and every call after that is void.
+// Threads: one call at a time per Context. Calls take effect in order; results are complete after synchronize (on a backend
+// of host memory: at once, and synchronize does nothing).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +27,7 @@ struct Context;
 struct PackedWeight {
   WeightType type{};
   int rows = 0, cols = 0;      // N, K
-  const void* data = nullptr;  // backend memory, `bytes` long, 64-byte aligned
+  const void* data = nullptr;  // `bytes` long, 64-byte aligned
   size_t bytes = 0;
 };
 
@@ -133,6 +138,14 @@ struct AttentionArgs {
   int out_stride = 0;
 };
 
+// y[i] = x[rows[i]]: the rows whose logits are wanted.
+struct GatherArgs {
+  int num_rows = 0, dim = 0;
+  const float* x = nullptr;      // rows of dim
+  const int32_t* rows = nullptr; // [num_rows]
+  float* y = nullptr;            // [num_rows, dim]
+};
+
 // A copy of one block's keys and values (copy on write).
 struct CopyBlockArgs {
   CacheView cache;
@@ -144,14 +157,39 @@ struct ContextOptions {
   bool pin = false;              // one core a worker
   int max_tokens = 0;            // largest T, for scratch memory
   int max_dim = 0;               // largest K of any linear
+  int device = 0;                // the table's
+  bool deterministic = false;    // results independent of the batch, where the backend does not give that anyway
 };
 
 struct KernelTable {
-  const char* name;              // "reference", "avx2", "avx512"
+  const char* name;              // "reference", "avx2", "avx512", "cuda"
+  int device;                    // which of the backend's devices; 0 for a host's
+  bool host_memory;              // backend memory is the process's own
+  bool batch_invariant;          // the bitwise contract holds in every context
+  bool int8_inputs;              // products of quantised weights round their inputs to int8
+  bool half_products;            // products of many tokens round both factors to 11 bits (tf32)
+
+  // Zeroed, aligned to 64 bytes; nullptr: no room. Any thread.
+  void* (*allocate)(int device, size_t bytes) noexcept;
+  void (*release)(int device, void* memory, size_t bytes) noexcept;
+  // The same for memory of the host that upload and download are fast with.
+  void* (*allocate_staging)(int device, size_t bytes) noexcept;
+  void (*release_staging)(int device, void* memory, size_t bytes) noexcept;
+  // Bytes that allocate could still give; 0: not known here.
+  uint64_t (*free_bytes)(int device) noexcept;
+  // Copies into backend memory before any call uses it; complete on return. false: the device failed. Any thread.
+  bool (*load)(int device, void* to, const void* from, size_t bytes) noexcept;
+
   Context* (*create)(const ContextOptions&) noexcept;
   void (*destroy)(Context*) noexcept;
 
-  // Weight packing. packed_bytes is 0 when the type has no kernel here. pack converts rows [row_begin, row_end) (multiples
+  // In order with the calls below. upload has read `from` when it returns; download has written `to` after synchronize.
+  void (*upload)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  void (*download)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  // Waits for everything before it. nullptr, or what went wrong since the context was made (and stays wrong).
+  const char* (*synchronize)(Context*) noexcept;
+
+  // Weight packing, in host memory on both sides. packed_bytes is 0 when the type has no kernel here. pack converts rows [row_begin, row_end) (multiples
   // of pack_rows, or the end) from the file's layout, so that a loader can run several threads over one matrix.
   size_t (*packed_bytes)(WeightType, int rows, int cols) noexcept;
   int pack_rows;
@@ -162,8 +200,9 @@ struct KernelTable {
   void (*norm)(Context*, const NormArgs&) noexcept;
   void (*rope_append)(Context*, const RopeAppendArgs&) noexcept;
   void (*attention)(Context*, const AttentionArgs&) noexcept;
+  void (*gather)(Context*, const GatherArgs&) noexcept;
   void (*copy_block)(Context*, const CopyBlockArgs&) noexcept;
-  // Runs fn(arg, i) for i in [0, n) over the workers (sampling rows, say).
+  // Runs fn(arg, i) for i in [0, n) over the context's threads of the host (sampling rows, say).
   void (*parallel_for)(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
 };
 
@@ -171,5 +210,6 @@ struct KernelTable {
 const KernelTable* reference_kernels();
 // isa: "" = best of this machine; or "avx2", "avx512".
 const KernelTable* cpu_kernels(const char* isa, const char** why);
+const KernelTable* cuda_kernels(int device, const char** why);
 
 }  // namespace sluice::kernels

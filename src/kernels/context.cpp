@@ -7,6 +7,7 @@
 
 #include "kernels/thread_pool.h"
 #include "quant/weight_format.h"
+#include "tensor/buffer.h"
 
 namespace sluice::kernels {
 namespace {
@@ -52,6 +53,18 @@ void destroy_context(Context* c) noexcept {
 
 void run_tasks(Context* c, int count, void (*fn)(void*, int, int) noexcept, void* arg) noexcept {
   c->pool->run(count, fn, arg);
+}
+
+void* host_allocate(int, size_t bytes) noexcept { return Buffer(bytes).release(); }
+void host_release(int, void* memory, size_t bytes) noexcept { Buffer::adopt(memory, bytes); }
+uint64_t host_free_bytes(int) noexcept { return 0; }
+bool host_load(int, void* to, const void* from, size_t bytes) noexcept { return std::memcpy(to, from, bytes) != nullptr; }
+void host_copy(Context*, void* to, const void* from, size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+const char* host_synchronize(Context*) noexcept { return nullptr; }
+
+void gather_rows(Context*, const GatherArgs& a) noexcept {
+  for (int i = 0; i < a.num_rows; ++i)
+    std::memcpy(a.y + size_t(i) * a.dim, a.x + size_t(a.rows[i]) * a.dim, size_t(a.dim) * sizeof(float));
 }
 
 void embed_rows(Context* c, const EmbedArgs& a) noexcept {

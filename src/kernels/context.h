@@ -29,7 +29,14 @@ void destroy_context(Context*) noexcept;
 // fn(arg, i, worker) over the workers.
 void run_tasks(Context*, int count, void (*fn)(void* arg, int i, int worker) noexcept, void* arg) noexcept;
 
-// Table entries that need no instruction set of their own.
+// Table entries that need no instruction set of their own; the memory of every backend of the host.
+void* host_allocate(int device, size_t bytes) noexcept;
+void host_release(int device, void* memory, size_t bytes) noexcept;
+uint64_t host_free_bytes(int device) noexcept;
+bool host_load(int device, void* to, const void* from, size_t bytes) noexcept;
+void host_copy(Context*, void* to, const void* from, size_t bytes) noexcept;
+const char* host_synchronize(Context*) noexcept;
+void gather_rows(Context*, const GatherArgs&) noexcept;
 void embed_rows(Context*, const EmbedArgs&) noexcept;
 void copy_block(Context*, const CopyBlockArgs&) noexcept;
 void parallel_for(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;

@@ -1,6 +1,7 @@
 #include "lab/loaded_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -46,15 +47,25 @@ int default_threads() {
 }
 
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& o) {
-  if (o.device != "cpu")
-    return Error{ErrorCode::kUnsupported, "'" + o.device + "' is not available: this build has the CPU backend only", "--device"};
+  if (o.device == "cuda" || o.device.starts_with("cuda:")) {
+    int index = 0;
+    const char* const end = o.device.data() + o.device.size();
+    if (o.device.size() > 4)
+      if (const auto [at, ec] = std::from_chars(o.device.data() + 5, end, index); ec != std::errc{} || at != end || index < 0)
+        return invalid("'" + o.device + "' is no device such as cuda or cuda:1", "--device");
+    const char* why = "";
+    if (const kernels::KernelTable* table = kernels::cuda_kernels(index, &why)) return table;
+    return Error{ErrorCode::kUnsupported, "'" + o.device + "' is not available: " + why, "--device"};
+  }
+  if (o.device != "cpu") return invalid("'" + o.device + "' is no device (cpu, cuda and cuda:N are)", "--device");
   if (o.isa == "reference") return kernels::reference_kernels();
   const char* why = "";
   if (const kernels::KernelTable* table = kernels::cpu_kernels(o.isa.c_str(), &why)) return table;
   return Error{ErrorCode::kUnsupported, std::string(why) + " (--isa reference runs anywhere)", "--isa"};
 }
 
-uint64_t available_memory() {
+uint64_t available_memory(const kernels::KernelTable& kernels) {
+  if (!kernels.host_memory) return kernels.free_bytes(kernels.device);
   uint64_t kib = 0;
   if (std::FILE* f = std::fopen("/proc/meminfo", "r")) {
     char line[256];
@@ -85,6 +96,8 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   }
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && e->weight_format && tied)
     p.weights_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
+  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
+    p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
   p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, o.max_step_tokens);
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
@@ -121,9 +134,12 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   else m.chat_template_error = t.error().message;
   const int threads = o.threads > 0 ? o.threads : default_threads();
   if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
-  auto memory = plan_memory(*file, *spec, *kernels, o, available_memory());
+  auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
+  if (!kernels->host_memory && m.memory.total() > available_memory(*kernels))
+    return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "', which has " +
+                 std::to_string(available_memory(*kernels)) + " free", "--device"};
   auto weights = model::load_weights(file, *spec, *kernels, threads, progress);
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
@@ -135,6 +151,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.device.total_blocks = m.memory.total_blocks;
   m.device.block_tokens = o.block_tokens;
   m.device.max_step_tokens = o.max_step_tokens;
+  m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
@@ -143,6 +160,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context);
+  if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;
 }
 

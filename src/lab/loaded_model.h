@@ -15,7 +15,8 @@ namespace sluice::lab {
 struct LoadOptions {
   std::string model;              // path of a .gguf, or a name in the local store
   std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
-  std::string device = "cpu";
+  std::string device = "cpu";     // "cuda", "cuda:1"
+  bool deterministic = false;     // results independent of the batch, where a backend does not give that anyway
   int threads = 0;                // 0: as many as the machine has
   bool pin_threads = false;
   std::string kv_type = "f16";
@@ -59,7 +60,7 @@ int default_threads();
 // Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty.
 Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
                                const kernels::KernelTable& kernels, const LoadOptions& options, uint64_t available_bytes);
-uint64_t available_memory();
+uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab

@@ -1,33 +1,44 @@
 #include "model/model.h"
 
 #include <cmath>
-#include <cstring>
+
+#include "tensor/buffer.h"
 
 namespace sluice::model {
 namespace {
 
 // Angles in double: a float's 24 bits are not enough for position * frequency at long contexts.
-void fill_rope(Buffer& cos_out, Buffer& sin_out, int positions, int dims, double base, double scale,
-               const std::vector<float>& factors) {
+bool fill_rope(const kernels::KernelTable& kernels, kernels::BackendBuffer& cos_out, kernels::BackendBuffer& sin_out,
+               int positions, int dims, double base, double scale, const std::vector<float>& factors) {
   const int half = dims / 2;
-  cos_out = Buffer(size_t(positions) * size_t(half) * 4);
-  sin_out = Buffer(size_t(positions) * size_t(half) * 4);
+  const size_t bytes = size_t(positions) * size_t(half) * 4;
+  cos_out = kernels::BackendBuffer(kernels, bytes);
+  sin_out = kernels::BackendBuffer(kernels, bytes);
+  if (!cos_out.ok() || !sin_out.ok()) return false;
+  // Tables of the host are filled in place.
+  Buffer staged_cos, staged_sin;
+  if (!kernels.host_memory) staged_cos = Buffer(bytes), staged_sin = Buffer(bytes);
+  float* cosines = kernels.host_memory ? cos_out.as<float>() : staged_cos.as<float>();
+  float* sines = kernels.host_memory ? sin_out.as<float>() : staged_sin.as<float>();
   std::vector<double> frequency(static_cast<size_t>(half));
   for (int i = 0; i < half; ++i)
     frequency[size_t(i)] = std::pow(base, -2.0 * i / dims) * scale / (factors.empty() ? 1.0 : double(factors[size_t(i)]));
   for (int p = 0; p < positions; ++p)
     for (int i = 0; i < half; ++i) {
       const double angle = p * frequency[size_t(i)];
-      cos_out.as<float>()[size_t(p) * size_t(half) + size_t(i)] = float(std::cos(angle));
-      sin_out.as<float>()[size_t(p) * size_t(half) + size_t(i)] = float(std::sin(angle));
+      cosines[size_t(p) * size_t(half) + size_t(i)] = float(std::cos(angle));
+      sines[size_t(p) * size_t(half) + size_t(i)] = float(std::sin(angle));
     }
+  if (kernels.host_memory || bytes == 0) return true;
+  return kernels.load(kernels.device, cos_out.data(), cosines, bytes) && kernels.load(kernels.device, sin_out.data(), sines, bytes);
 }
 
 size_t aligned(size_t floats) { return (floats + 15) / 16 * 16; }
 
 }  // namespace
 
-Activations::Activations(const ModelSpec& s, int tokens, int max_logit_rows) : max_tokens(tokens), max_rows(max_logit_rows) {
+Activations::Activations(const kernels::KernelTable& kernels, const ModelSpec& s, int tokens, int max_logit_rows)
+    : max_tokens(tokens), max_rows(max_logit_rows) {
   const size_t T = size_t(tokens), R = size_t(max_logit_rows);
   const size_t sizes[] = {aligned(T * size_t(s.dim)),
                           aligned(T * size_t((s.q_heads + 2 * s.kv_heads) * s.head_dim)),
@@ -38,7 +49,7 @@ Activations::Activations(const ModelSpec& s, int tokens, int max_logit_rows) : m
                           aligned(R * size_t(s.vocab))};
   size_t total = 0;
   for (size_t n : sizes) total += n;
-  buffer_ = Buffer(total * 4);
+  buffer_ = kernels::BackendBuffer(kernels, total * 4);
   float* p = buffer_.as<float>();
   float** const fields[] = {&x, &qkv, &attn, &ffn, &tmp, &rows, &logits};
   for (size_t i = 0; i < 7; ++i) {
@@ -49,10 +60,10 @@ Activations::Activations(const ModelSpec& s, int tokens, int max_logit_rows) : m
 
 Model::Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context)
     : spec_(std::move(spec)), weights_(std::move(weights)), kernels_(kernels) {
-  fill_rope(rope_.global_cos, rope_.global_sin, max_context, spec_.rope_dims, spec_.rope_base, spec_.rope_scale,
-            weights_.rope_factors);
+  ok_ = fill_rope(*kernels_, rope_.global_cos, rope_.global_sin, max_context, spec_.rope_dims, spec_.rope_base,
+                  spec_.rope_scale, weights_.rope_factors);
   if (!spec_.local.empty())
-    fill_rope(rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {});
+    ok_ = fill_rope(*kernels_, rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {}) && ok_;
 }
 
 void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
@@ -63,7 +74,7 @@ void Model::forward(kernels::Context* context, Activations& a, const int32_t* to
   embed.num_tokens = batch.num_tokens;
   embed.ids = token_ids;
   embed.type = table.weight_format->type;
-  embed.table = table.bytes.data();
+  embed.table = weights_.embedding_data;
   embed.row_bytes = quant::row_bytes(*table.weight_format, size_t(spec_.dim));
   embed.dim = spec_.dim;
   embed.scale = spec_.embed_scale;
@@ -164,12 +175,11 @@ void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int 
     kernels_->norm(context, {num_tokens, spec_.dim, a.tmp, spec_.dim, w.post_ffn_norm, spec_.norm_eps, a.x, spec_.dim, true});
 }
 
-void Model::head(kernels::Context* context, Activations& a, std::span<const int32_t> token_rows) const {
-  SLUICE_CHECK(int(token_rows.size()) <= a.max_rows);
-  for (size_t i = 0; i < token_rows.size(); ++i)
-    std::memcpy(a.rows + i * size_t(spec_.dim), a.x + size_t(token_rows[i]) * size_t(spec_.dim), size_t(spec_.dim) * 4);
+void Model::head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const {
+  SLUICE_CHECK(num_rows <= a.max_rows);
+  kernels_->gather(context, {num_rows, spec_.dim, a.x, token_rows, a.rows});
   kernels::LinearArgs head;
-  head.num_tokens = int(token_rows.size());
+  head.num_tokens = num_rows;
   head.x = a.rows;
   head.x_stride = spec_.dim;
   head.prologue = kernels::Prologue::kRmsNorm;

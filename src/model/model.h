@@ -6,27 +6,29 @@
 #include <vector>
 
 #include "kernels/abi.h"
+#include "kernels/backend_buffer.h"
 #include "model/model_spec.h"
 #include "model/weights.h"
-#include "tensor/buffer.h"
 
 namespace sluice::model {
 
-// Scratch of one forward pass of at most max_tokens tokens and max_rows rows of logits at a time.
+// Scratch of one forward pass of at most max_tokens tokens and max_rows rows of logits at a time, in backend memory.
+// Not ok(): the device has no room.
 class Activations {
  public:
-  Activations(const ModelSpec& spec, int max_tokens, int max_rows);
+  Activations(const kernels::KernelTable& kernels, const ModelSpec& spec, int max_tokens, int max_rows);
+  bool ok() const { return buffer_.ok(); }
   float *x, *qkv, *attn, *ffn, *tmp, *rows, *logits;  // [T, dim] [T, (H+2G)D] [T, HD] [T, 2F] [T, dim] [R, dim] [R, V]
   int max_tokens, max_rows;
   size_t bytes() const { return buffer_.bytes(); }
 
  private:
-  Buffer buffer_;
+  kernels::BackendBuffer buffer_;
 };
 
 // cos and sin of every position's rotation, one pair of tables a rotary base.
 struct RopeTables {
-  Buffer global_cos, global_sin, local_cos, local_sin;
+  kernels::BackendBuffer global_cos, global_sin, local_cos, local_sin;
 };
 
 class Model {
@@ -37,11 +39,15 @@ class Model {
   const Weights& weights() const { return weights_; }
   const kernels::KernelTable& kernels() const { return *kernels_; }
 
-  // Runs all layers for the batch; the residual stream is left in activations.x. caches: one a layer.
+  // False: the device had no room for the rotary tables.
+  bool ok() const { return ok_; }
+
+  // Runs all layers for the batch; the residual stream is left in activations.x. caches: one a layer. token_ids, the
+  // batch's arrays and token_rows are backend memory.
   void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
                std::span<const kernels::CacheView> caches) const;
   // Logits of the given rows of x (at most max_rows) into activations.logits.
-  void head(kernels::Context* context, Activations& a, std::span<const int32_t> token_rows) const;
+  void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 
  private:
   void attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
@@ -52,6 +58,7 @@ class Model {
   Weights weights_;
   const kernels::KernelTable* kernels_;
   RopeTables rope_;
+  bool ok_ = true;
 };
 
 }  // namespace sluice::model

@@ -1,7 +1,10 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
+
+#include "tensor/buffer.h"
 
 namespace sluice::model {
 namespace {
@@ -22,7 +25,7 @@ class Loader {
     SLUICE_TRY(load_embedding_and_head());
     weights_.layers.resize(size_t(spec_.num_layers));
     for (int i = 0; i < spec_.num_layers; ++i) SLUICE_TRY(load_layer(i));
-    pack(threads, progress);
+    SLUICE_TRY(pack(threads, progress));
     return std::move(weights_);
   }
 
@@ -40,11 +43,35 @@ class Loader {
 
   Status vector(const std::string& name, int n, const float** out) {
     SLUICE_ASSIGN(const format::TensorEntry* t, tensor(name, 1, n));
-    auto values = std::make_unique<float[]>(size_t(n));
-    t->weight_format->decode(t->bytes.data(), values.get(), size_t(n));
-    *out = values.get();
-    weights_.floats.push_back(std::move(values));
+    std::vector<float> values(static_cast<size_t>(n));
+    t->weight_format->decode(t->bytes.data(), values.data(), size_t(n));
+    SLUICE_ASSIGN(void* data, place(values.data(), size_t(n) * 4));
+    *out = static_cast<const float*>(data);
     return {};
+  }
+  // A copy in backend memory. Small arrays share buffers.
+  Result<void*> place(const void* from, size_t bytes) {
+    const size_t needed = (bytes + 255) / 256 * 256;
+    if (needed > shared_left_) {
+      const size_t size = std::max(needed, kSharedBytes);
+      SLUICE_ASSIGN(shared_at_, allocate(size));
+      shared_left_ = size;
+    }
+    void* to = shared_at_;
+    shared_at_ = static_cast<char*>(shared_at_) + needed;
+    shared_left_ -= needed;
+    SLUICE_TRY(load_bytes(to, from, bytes));
+    return to;
+  }
+  Result<void*> allocate(size_t bytes) {
+    weights_.buffers.emplace_back(kernels_, bytes);
+    if (!weights_.buffers.back().ok())
+      return Error{ErrorCode::kUnavailable, std::string("backend ") + kernels_.name + " has no room for " + std::to_string(bytes) + " bytes of weights", {}};
+    return weights_.buffers.back().data();
+  }
+  Status load_bytes(void* to, const void* from, size_t bytes) {
+    if (kernels_.load(kernels_.device, to, from, bytes)) return {};
+    return Error{ErrorCode::kUnavailable, std::string("backend ") + kernels_.name + " failed while weights were copied to it", {}};
   }
   Status optional_vector(const std::string& name, int n, const float** out) {
     return file_->find(name) ? vector(name, n, out) : Status{};
@@ -69,13 +96,20 @@ class Loader {
     if (embedding->rows() > kMaxVocab) return bad_file("token_embd.weight: more than " + std::to_string(kMaxVocab) + " rows");
     spec_.vocab = int(embedding->rows());
     SLUICE_ASSIGN(weights_.embedding, tensor("token_embd.weight", spec_.vocab, spec_.dim));
+    const std::span<const uint8_t> table = weights_.embedding->bytes;
+    weights_.embedding_data = table.data();
+    if (!kernels_.host_memory) {
+      SLUICE_ASSIGN(void* data, allocate(table.size()));
+      SLUICE_TRY(load_bytes(data, table.data(), table.size()));
+      weights_.embedding_data = data;
+    }
     SLUICE_TRY(vector("output_norm.weight", spec_.dim, &weights_.output_norm));
     const bool tied = !file_->find("output.weight");
     SLUICE_TRY(matrix(tied ? "token_embd.weight" : "output.weight", spec_.vocab, spec_.dim, &weights_.head));
     if (file_->find("rope_freqs.weight")) {
-      const float* factors = nullptr;
-      SLUICE_TRY(vector("rope_freqs.weight", spec_.rope_dims / 2, &factors));
-      weights_.rope_factors.assign(factors, factors + spec_.rope_dims / 2);
+      SLUICE_ASSIGN(const format::TensorEntry* factors, tensor("rope_freqs.weight", 1, spec_.rope_dims / 2));
+      weights_.rope_factors.resize(size_t(spec_.rope_dims / 2));
+      factors->weight_format->decode(factors->bytes.data(), weights_.rope_factors.data(), weights_.rope_factors.size());
       for (float f : weights_.rope_factors)
         if (!(f > 0)) return bad_file("rope_freqs.weight: a factor is not above 0");
     }
@@ -110,14 +144,15 @@ class Loader {
     return {};
   }
 
-  // Threads take slices of pack_rows x 64 rows, whichever matrix they belong to.
-  void pack(int threads, const std::function<void(size_t, size_t)>& progress) {
+  // Threads take slices of pack_rows x 16 rows, whichever matrix they belong to. Where backend memory is not the host's, a
+  // matrix is packed aside and copied over, one after another.
+  Status pack(int threads, const std::function<void(size_t, size_t)>& progress) {
+    if (!kernels_.host_memory) return pack_and_copy(progress);
     struct Slice { const PackJob* job; int begin, end; };
     std::vector<Slice> slices;
     const int step = kernels_.pack_rows * 16;
     for (const PackJob& job : jobs_) {
-      weights_.buffers.emplace_back(job.out->bytes);
-      job.out->data = weights_.buffers.back().data();
+      SLUICE_ASSIGN(job.out->data, allocate(job.out->bytes));
       weights_.packed_bytes += job.out->bytes;
       for (int r = 0; r < job.out->rows; r += step) slices.push_back({&job, r, std::min(r + step, job.out->rows)});
     }
@@ -137,8 +172,29 @@ class Loader {
     work(true);
     for (auto& t : pool) t.join();
     if (progress) progress(weights_.packed_bytes, weights_.packed_bytes);
+    return {};
+  }
+  Status pack_and_copy(const std::function<void(size_t, size_t)>& progress) {
+    size_t total = 0, largest = 0;
+    for (const PackJob& job : jobs_) {
+      total += job.out->bytes;
+      largest = std::max(largest, job.out->bytes);
+    }
+    const Buffer staged(largest);
+    for (const PackJob& job : jobs_) {
+      kernels_.pack(job.out->type, job.out->rows, job.out->cols, job.tensor->bytes.data(), staged.data(), 0, job.out->rows);
+      SLUICE_ASSIGN(void* data, allocate(job.out->bytes));
+      SLUICE_TRY(load_bytes(data, staged.data(), job.out->bytes));
+      job.out->data = data;
+      weights_.packed_bytes += job.out->bytes;
+      if (progress) progress(weights_.packed_bytes, total);
+    }
+    return {};
   }
 
+  static constexpr size_t kSharedBytes = size_t{1} << 20;
+  void* shared_at_ = nullptr;
+  size_t shared_left_ = 0;
   std::shared_ptr<const format::WeightFile> file_;
   ModelSpec& spec_;
   const kernels::KernelTable& kernels_;

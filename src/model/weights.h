@@ -1,5 +1,5 @@
 // Weights: a model's tensors, checked against its spec by name and shape, and packed into a backend's tile order.
-// Immutable after load; any thread. Norms, biases and rotary factors are kept as float32.
+// Immutable after load; any thread. Norms, biases and rotary factors are kept as float32. Everything is in backend memory.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,8 +9,8 @@
 #include "base/result.h"
 #include "format/weight_file.h"
 #include "kernels/abi.h"
+#include "kernels/backend_buffer.h"
 #include "model/model_spec.h"
-#include "tensor/buffer.h"
 
 namespace sluice::model {
 
@@ -27,16 +27,16 @@ struct Weights {
   kernels::PackedWeight head;
   const float* output_norm = nullptr;
   const format::TensorEntry* embedding = nullptr;  // in the file's own layout
+  const void* embedding_data = nullptr;            // its bytes in backend memory: on a host, the file's mapping
   std::vector<float> rope_factors;                 // divides frequencies; empty = none
   size_t packed_bytes = 0;
 
   std::shared_ptr<const format::WeightFile> file;  // the embedding is read from its mapping
-  std::vector<Buffer> buffers;
-  std::vector<std::unique_ptr<float[]>> floats;
+  std::vector<kernels::BackendBuffer> buffers;
 };
 
 // Sets spec.vocab and checks every tensor's shape and that the backend has a kernel for its type.
-// Errors: kBadFile naming the tensor; kUnsupported naming op, format and backend.
+// Errors: kBadFile naming the tensor; kUnsupported naming op, format and backend; kUnavailable when the device has no room.
 // progress(done_bytes, total_bytes) may be null; called from one thread.
 Result<Weights> load_weights(std::shared_ptr<const format::WeightFile> file, ModelSpec& spec,
                              const kernels::KernelTable& kernels, int threads,

@@ -17,6 +17,17 @@ class Buffer {
     return *this;
   }
   ~Buffer();
+  // The memory alone, for those who keep it through a C interface; adopt takes it back, with its size.
+  void* release() {
+    bytes_ = 0;
+    return std::exchange(data_, nullptr);
+  }
+  static Buffer adopt(void* data, size_t bytes) {
+    Buffer b;
+    b.data_ = data;
+    b.bytes_ = bytes;
+    return b;
+  }
   void* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   template <class T>

@@ -1,12 +1,14 @@
-// What the conformance tests share: the backends of this machine, random weights in file layout, guarded buffers, and a
-// small cache with a block table.
+// What the conformance tests share: the backends of this machine, random weights in file layout, and
+// guarded arrays in backend memory.
 #pragma once
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/half.h"
@@ -20,6 +22,9 @@ inline std::vector<const KernelTable*> backends() {
   std::vector<const KernelTable*> all{reference_kernels()};
   for (const char* isa : {"avx2", "avx512"})
     if (const KernelTable* t = cpu_kernels(isa, nullptr)) all.push_back(t);
+  if (const KernelTable* t = cuda_kernels(0, nullptr)) all.push_back(t);
+  const char* only = std::getenv("SLUICE_BACKEND");  // one of them by name
+  if (only) std::erase_if(all, [&](const KernelTable* t) { return std::string(t->name) != only; });
   return all;
 }
 
@@ -28,31 +33,58 @@ struct ContextDeleter {
   void operator()(Context* c) const { table->destroy(c); }
 };
 using ContextPtr = std::unique_ptr<Context, ContextDeleter>;
-inline ContextPtr make_context(const KernelTable* t, int threads, int max_tokens = 64, int max_dim = 2048) {
-  return ContextPtr(t->create({.threads = threads, .pin = false, .max_tokens = max_tokens, .max_dim = max_dim}), {t});
+// Deterministic by default: what the bitwise contract is held against.
+inline ContextPtr make_context(const KernelTable* t, int threads, int max_tokens = 64, int max_dim = 2048, bool deterministic = true) {
+  Context* c = t->create({.threads = threads, .pin = false, .max_tokens = max_tokens, .max_dim = max_dim,
+                          .device = t->device, .deterministic = deterministic});
+  EXPECT_NE(c, nullptr);
+  return ContextPtr(c, {t});
 }
 
-// A float buffer with known values on both sides; check() fails if a kernel wrote there.
-class Guarded {
+// An array in backend memory with known bytes on both sides; read() fails if a kernel wrote there. A host's is on the heap,
+// where the address sanitizer sees both ends.
+template <class T>
+class OnBackend {
  public:
-  explicit Guarded(size_t n, float fill = 0) : n_(n), data_(n + 2 * kGuard, fill) {
-    for (size_t i = 0; i < kGuard; ++i) data_[i] = data_[kGuard + n + i] = kSentinel;
+  OnBackend(const KernelTable* t, const T* from, size_t n) : t_(t), n_(n) {
+    std::vector<uint8_t> bytes(total(), kSentinel);
+    std::memcpy(bytes.data() + kGuard, from, n * sizeof(T));
+    memory_ = static_cast<uint8_t*>(t->host_memory ? std::aligned_alloc(64, (total() + 63) / 64 * 64) : t->allocate(t->device, total()));
+    if (t->host_memory) std::memcpy(memory_, bytes.data(), total());
+    else EXPECT_TRUE(memory_ && t->load(t->device, memory_, bytes.data(), total()));
   }
-  float* data() { return data_.data() + kGuard; }
-  float& operator[](size_t i) { return data_[kGuard + i]; }
+  OnBackend(const KernelTable* t, const std::vector<T>& from) : OnBackend(t, from.data(), from.size()) {}
+  OnBackend(OnBackend&& o) noexcept : t_(o.t_), n_(o.n_), memory_(std::exchange(o.memory_, nullptr)) {}
+  OnBackend& operator=(OnBackend&&) = delete;
+  ~OnBackend() {
+    if (t_->host_memory) std::free(memory_);
+    else if (memory_) t_->release(t_->device, memory_, total());
+  }
+  T* data() const { return reinterpret_cast<T*>(memory_ + kGuard); }
   size_t size() const { return n_; }
-  void check() const {
+  // What kernels left, once they are done.
+  std::vector<T> read(Context* context) const {
+    std::vector<uint8_t> bytes(total());
+    t_->download(context, bytes.data(), memory_, total());
+    const char* wrong = t_->synchronize(context);
+    EXPECT_EQ(wrong, nullptr) << wrong;
     for (size_t i = 0; i < kGuard; ++i) {
-      ASSERT_EQ(data_[i], kSentinel) << "written before the buffer";
-      ASSERT_EQ(data_[kGuard + n_ + i], kSentinel) << "written after the buffer";
+      if (bytes[i] == kSentinel && bytes[kGuard + n_ * sizeof(T) + i] == kSentinel) continue;
+      ADD_FAILURE() << t_->name << ": written outside the array";
+      break;
     }
+    std::vector<T> out(n_);
+    std::memcpy(out.data(), bytes.data() + kGuard, n_ * sizeof(T));
+    return out;
   }
 
  private:
-  static constexpr size_t kGuard = 64;
-  static constexpr float kSentinel = 12345.678f;
+  static constexpr size_t kGuard = 256;
+  static constexpr uint8_t kSentinel = 0xA7;
+  size_t total() const { return n_ * sizeof(T) + 2 * kGuard; }
+  const KernelTable* t_;
   size_t n_;
-  std::vector<float> data_;
+  uint8_t* memory_ = nullptr;
 };
 
 inline std::vector<float> random_floats(Rng& rng, size_t n, float scale = 1) {
@@ -98,21 +130,19 @@ inline std::vector<float> decode_weight(WeightType type, const std::vector<uint8
   return w;
 }
 
-// A weight packed for one backend.
+// A weight packed for one backend, in its memory.
 struct Packed {
-  std::vector<uint8_t> memory;
+  OnBackend<uint8_t> memory;
   PackedWeight weight;
 };
 inline Packed pack_weight(const KernelTable* t, WeightType type, int rows, int cols, const std::vector<uint8_t>& bytes) {
-  Packed p;
   const size_t n = t->packed_bytes(type, rows, cols);
-  p.memory.assign(n + 64, 0xFF);
-  void* data = p.memory.data();
-  size_t space = n + 64;
-  std::align(64, n, data, space);
+  std::unique_ptr<uint8_t, void (*)(void*)> staged(static_cast<uint8_t*>(std::aligned_alloc(64, (n + 63) / 64 * 64)), std::free);
+  std::memset(staged.get(), 0xFF, n);
   for (int r = 0; r < rows; r += 2 * t->pack_rows)  // in parts, as a loader does
-    t->pack(type, rows, cols, bytes.data(), data, r, std::min(rows, r + 2 * t->pack_rows));
-  p.weight = {type, rows, cols, data, n};
+    t->pack(type, rows, cols, bytes.data(), staged.get(), r, std::min(rows, r + 2 * t->pack_rows));
+  Packed p{OnBackend<uint8_t>(t, staged.get(), n), {}};
+  p.weight = {type, rows, cols, p.memory.data(), n};
   return p;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 
 #include "engine/engine.h"
@@ -65,6 +66,9 @@ struct Rig {
     lab::LoadOptions o;
     o.model = file.path();
     o.isa = s.isa;
+    // Another device's kernels in place of the best of this machine.
+    if (const char* device = std::getenv("SLUICE_TEST_DEVICE"); device && s.isa.empty()) o.device = device;
+    o.deterministic = true;
     o.threads = s.threads;
     o.kv_type = s.kv_type;
     o.block_tokens = s.block_tokens;

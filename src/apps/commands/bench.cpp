@@ -29,6 +29,8 @@ class Bench final : public Invocation {
     f.add("what", what_, "decode, prefill, serve or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
+    f.add("--device", load_.device, "cpu, cuda or cuda:N");
+    f.add("--deterministic", load_.deterministic, "results independent of the batch, where a backend does not give that anyway");
     f.add("--isa", load_.isa, "avx2, avx512 or reference");
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "element type of the cache");
@@ -92,7 +94,9 @@ class Bench final : public Invocation {
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
-    const lab::MachineCeilings m = lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes));
+    // Ceilings are of the host; a device's figures stand by themselves.
+    const lab::MachineCeilings m = model.model->kernels().host_memory
+        ? lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes)) : lab::MachineCeilings{};
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
     const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
     print_rows(rows, m);

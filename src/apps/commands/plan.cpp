@@ -21,11 +21,11 @@ class Plan final : public Invocation {
   }
 
   Result<int> run(const Flags&) override {
-    uint64_t memory = lab::available_memory();
+    SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
+    uint64_t memory = lab::available_memory(*table);
     if (!memory_.empty()) {
       SLUICE_ASSIGN(memory, lab::parse_bytes(memory_, "--memory"));
     }
-    SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
     const std::string path = lab::resolve_model(load_.model);
     SLUICE_ASSIGN(auto file, format::open_gguf(path));
     SLUICE_ASSIGN(model::ModelSpec spec, model::read_spec(file->metadata()));

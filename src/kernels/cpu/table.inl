@@ -4,8 +4,20 @@
 constexpr KernelTable make_table(const char* name) {
   KernelTable t{};
   t.name = name;
+  t.host_memory = true;
+  t.batch_invariant = true;
+  t.int8_inputs = true;
+  t.allocate = host_allocate;
+  t.release = host_release;
+  t.allocate_staging = host_allocate;
+  t.release_staging = host_release;
+  t.free_bytes = host_free_bytes;
+  t.load = host_load;
   t.create = create_context;
   t.destroy = destroy_context;
+  t.upload = host_copy;
+  t.download = host_copy;
+  t.synchronize = host_synchronize;
   t.packed_bytes = packed_bytes;
   t.pack_rows = kTileRows;
   t.pack = pack;
@@ -14,6 +26,7 @@ constexpr KernelTable make_table(const char* name) {
   t.norm = norm;
   t.rope_append = rope_append;
   t.attention = attention;
+  t.gather = gather_rows;
   t.copy_block = copy_block;
   t.parallel_for = parallel_for;
   return t;

@@ -1,0 +1,45 @@
+// Context of the CUDA backend: a stream, the inputs of one product, and the first error. Calls queue work on the stream and
+// return; synchronize waits and reports. Host threads serve parallel_for alone.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include "kernels/context.h"
+
+namespace sluice::kernels::cuda {
+
+constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
+
+struct CudaContext : Context {
+  int device, processors;
+  cudaStream_t stream;
+  bool deterministic;
+  float* inputs;        // [max_tokens, max_dim]: what a prologue leaves
+  float* parts;         // partial sums of a product whose columns several blocks share
+  cudaError_t error;    // the first; nothing is queued after it
+  char error_text[256];
+};
+
+inline CudaContext* of(Context* c) { return static_cast<CudaContext*>(c); }
+
+// Every call begins with begin() (false: there is nothing more to do) and ends with note(the last error).
+inline bool begin(CudaContext* c) {
+  if (c->error != cudaSuccess) return false;
+  const cudaError_t e = cudaSetDevice(c->device);
+  if (e != cudaSuccess) c->error = e;
+  return e == cudaSuccess;
+}
+inline void note(CudaContext* c, cudaError_t e) {
+  if (e != cudaSuccess && c->error == cudaSuccess) c->error = e;
+}
+
+size_t packed_bytes(WeightType type, int rows, int cols) noexcept;
+void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+void embed(Context* c, const EmbedArgs& a) noexcept;
+void linear(Context* c, const LinearArgs& a) noexcept;
+void norm(Context* c, const NormArgs& a) noexcept;
+void rope_append(Context* c, const RopeAppendArgs& a) noexcept;
+void attention(Context* c, const AttentionArgs& a) noexcept;
+void gather(Context* c, const GatherArgs& a) noexcept;
+void copy_block(Context* c, const CopyBlockArgs& a) noexcept;
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,60 @@
+// Work a row at a time: embeddings, norms that stand alone, the rows whose logits are wanted.
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+template <WeightType type>
+__global__ void embed_kernel(EmbedArgs a) {
+  const uint8_t* row = static_cast<const uint8_t*>(a.table) + size_t(a.ids[blockIdx.x]) * a.row_bytes;
+  float* y = a.y + size_t(blockIdx.x) * a.dim;
+  for (int k = threadIdx.x * 8; k < a.dim; k += blockDim.x * 8) {
+    float w[8];
+    decode8<type>(row, k, a.dim, a.dim % 8 == 0, w);
+    for (int i = 0; i < 8 && k + i < a.dim; ++i) y[k + i] = __fmul_rn(w[i], a.scale);
+  }
+}
+
+__global__ void norm_kernel(NormArgs a) {
+  const float* x = a.x + size_t(blockIdx.x) * a.x_stride;
+  float* y = a.y + size_t(blockIdx.x) * a.y_stride;
+  double sum = 0;
+  for (int k = threadIdx.x; k < a.dim; k += blockDim.x) sum += double(x[k]) * x[k];
+  const double factor = 1.0 / sqrt(block_sum(sum) / a.dim + a.eps);
+  for (int k = threadIdx.x; k < a.dim; k += blockDim.x) {
+    const float v = float(x[k] * factor * (a.weight ? a.weight[k] : 1.0f));
+    y[k] = a.accumulate ? y[k] + v : v;
+  }
+}
+
+__global__ void gather_kernel(GatherArgs a) {
+  const float* x = a.x + size_t(a.rows[blockIdx.x]) * a.dim;
+  for (int k = threadIdx.x; k < a.dim; k += blockDim.x) a.y[size_t(blockIdx.x) * a.dim + k] = x[k];
+}
+
+}  // namespace
+
+void embed(Context* context, const EmbedArgs& a) noexcept {
+  CudaContext* c = of(context);
+  if (a.num_tokens <= 0 || !begin(c)) return;
+  with_type(a.type, [&]<WeightType type>() { embed_kernel<type><<<a.num_tokens, 128, 0, c->stream>>>(a); });
+  note(c, cudaGetLastError());
+}
+
+void norm(Context* context, const NormArgs& a) noexcept {
+  CudaContext* c = of(context);
+  if (a.num_tokens <= 0 || !begin(c)) return;
+  norm_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a);
+  note(c, cudaGetLastError());
+}
+
+void gather(Context* context, const GatherArgs& a) noexcept {
+  CudaContext* c = of(context);
+  if (a.num_rows <= 0 || !begin(c)) return;
+  gather_kernel<<<a.num_rows, 256, 0, c->stream>>>(a);
+  note(c, cudaGetLastError());
+}
+
+}  // namespace sluice::kernels::cuda

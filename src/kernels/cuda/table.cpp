@@ -1,0 +1,185 @@
+// Devices, memory, contexts and the table. A weight keeps the file's own block layout: packing copies rows.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <new>
+
+#include "kernels/cuda/cuda_context.h"
+#include "kernels/thread_pool.h"
+#include "quant/weight_format.h"
+
+namespace sluice::kernels {
+namespace cuda {
+namespace {
+
+void* allocate(int device, size_t bytes) noexcept {
+  void* p = nullptr;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMalloc(&p, std::max<size_t>(bytes, 1)) != cudaSuccess) {
+    cudaGetLastError();  // having no room is reported by the null, not by the next call
+    return nullptr;
+  }
+  if (cudaMemset(p, 0, bytes) == cudaSuccess && cudaStreamSynchronize(nullptr) == cudaSuccess) return p;
+  cudaFree(p);
+  return nullptr;
+}
+
+void release(int device, void* memory, size_t) noexcept {
+  if (cudaSetDevice(device) == cudaSuccess) cudaFree(memory);
+}
+
+void* allocate_staging(int device, size_t bytes) noexcept {
+  void* p = nullptr;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMallocHost(&p, std::max<size_t>(bytes, 1)) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  std::memset(p, 0, bytes);
+  return p;
+}
+
+void release_staging(int device, void* memory, size_t) noexcept {
+  if (cudaSetDevice(device) == cudaSuccess) cudaFreeHost(memory);
+}
+
+uint64_t free_bytes(int device) noexcept {
+  size_t free = 0, total = 0;
+  if (cudaSetDevice(device) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) return 0;
+  return free;
+}
+
+bool load(int device, void* to, const void* from, size_t bytes) noexcept {
+  return cudaSetDevice(device) == cudaSuccess && cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice) == cudaSuccess &&
+         cudaStreamSynchronize(nullptr) == cudaSuccess;  // a copy from pageable memory may return before it has landed
+}
+
+void destroy(Context* context) noexcept {
+  CudaContext* c = of(context);
+  if (!c) return;
+  cudaSetDevice(c->device);
+  if (c->stream) {
+    cudaStreamSynchronize(c->stream);
+    cudaStreamDestroy(c->stream);
+  }
+  cudaFree(c->inputs);
+  cudaFree(c->parts);
+  delete c->pool;
+  delete c;
+}
+
+Context* create(const ContextOptions& o) noexcept {
+  auto* c = new (std::nothrow) CudaContext{};
+  if (!c) return nullptr;
+  c->threads = std::max(1, o.threads);
+  c->max_tokens = std::max(1, o.max_tokens);
+  c->max_dim = (std::max(1, o.max_dim) + 31) / 32 * 32;
+  c->device = o.device;
+  c->deterministic = o.deterministic;
+  try {
+    c->pool = new ThreadPool(c->threads, o.pin);
+    c->threads = c->pool->size();
+  } catch (...) {
+    c->pool = nullptr;
+  }
+  const size_t bytes = size_t(c->max_tokens) * c->max_dim * sizeof(float);
+  if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
+      cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
+      cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess) {
+    cudaGetLastError();
+    destroy(c);
+    return nullptr;
+  }
+  return c;
+}
+
+void upload(Context* context, void* to, const void* from, size_t bytes) noexcept {
+  CudaContext* c = of(context);
+  if (bytes && begin(c)) note(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, c->stream));
+}
+
+void download(Context* context, void* to, const void* from, size_t bytes) noexcept {
+  CudaContext* c = of(context);
+  if (bytes && begin(c)) note(c, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, c->stream));
+}
+
+const char* synchronize(Context* context) noexcept {
+  CudaContext* c = of(context);
+  if (begin(c)) note(c, cudaStreamSynchronize(c->stream));
+  if (c->error == cudaSuccess) return nullptr;
+  std::snprintf(c->error_text, sizeof c->error_text, "%s: %s", cudaGetErrorName(c->error), cudaGetErrorString(c->error));
+  return c->error_text;
+}
+
+constexpr int kMaxDevices = 16;
+
+KernelTable make_table(int device) {
+  KernelTable t{};
+  t.name = "cuda";
+  t.device = device;
+  t.half_products = true;
+  t.allocate = allocate;
+  t.release = release;
+  t.allocate_staging = allocate_staging;
+  t.release_staging = release_staging;
+  t.free_bytes = free_bytes;
+  t.load = load;
+  t.create = create;
+  t.destroy = destroy;
+  t.upload = upload;
+  t.download = download;
+  t.synchronize = synchronize;
+  t.packed_bytes = packed_bytes;
+  t.pack_rows = 16;
+  t.pack = pack;
+  t.embed = embed;
+  t.linear = linear;
+  t.norm = norm;
+  t.rope_append = rope_append;
+  t.attention = attention;
+  t.gather = gather;
+  t.copy_block = copy_block;
+  t.parallel_for = parallel_for;
+  return t;
+}
+
+}  // namespace
+
+size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
+  const quant::WeightFormat* f = quant::find_format(type);
+  if (!f || cols % f->block_elements != 0) return 0;
+  return size_t(rows) * quant::row_bytes(*f, size_t(cols));
+}
+
+void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
+  const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
+  std::memcpy(static_cast<char*>(dst) + at, static_cast<const char*>(src) + at, row * size_t(row_end - row_begin));
+}
+
+}  // namespace cuda
+
+const KernelTable* cuda_kernels(int device, const char** why) {
+  static std::mutex mutex;
+  static KernelTable tables[cuda::kMaxDevices];
+  static char text[256];
+  const std::lock_guard lock(mutex);
+  int count = 0, major = 0, minor = 0;
+  const cudaError_t e = cudaGetDeviceCount(&count);
+  if (e != cudaSuccess) {
+    std::snprintf(text, sizeof text, "%s", cudaGetErrorString(e));
+  } else if (device < 0 || device >= std::min(count, cuda::kMaxDevices)) {
+    std::snprintf(text, sizeof text, "this machine has %d CUDA devices", count);
+  } else if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess || major != 9 || minor != 0) {
+    std::snprintf(text, sizeof text, "the device is of compute capability %d.%d, and this build is for 9.0", major, minor);
+  } else {
+    if (!tables[device].name) tables[device] = cuda::make_table(device);
+    if (why) *why = nullptr;
+    return &tables[device];
+  }
+  if (why) *why = text;
+  return nullptr;
+}
+
+}  // namespace sluice::kernels
