@@ -74,6 +74,7 @@ __device__ inline float dot(const T* key, const float* q, int dim) {
   constexpr int kGroup = 16 / sizeof(T);
   float sum[4] = {};
   if (dim % 8 == 0) {
+#pragma unroll 4
     for (int d = 0; d < dim; d += kGroup) {
       const uint4 bits = *reinterpret_cast<const uint4*>(key + d);
       const T* k = reinterpret_cast<const T*>(&bits);
@@ -118,6 +119,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
     total = total * shrink + warp_sum(weight);
     for (int i = 0; i < parts; ++i) acc[i] *= shrink;
     const int begin = max(first, tile * 32), end = min(position, tile * 32 + 31);
+#pragma unroll 8
     for (int key = begin; key <= end; ++key) {
       const float w = __shfl_sync(0xFFFFFFFFu, weight, key % 32);
       const T* value = values + __shfl_sync(0xFFFFFFFFu, static_cast<unsigned long long>(at), key % 32);

@@ -19,6 +19,7 @@ constexpr int kPassTokens = 8;   // tokens that share one decoding of a row ther
 constexpr int kRowWarps = 4;
 constexpr int kTile = 64, kDepth = 32, kPitch = kDepth + 4;
 constexpr int kTileThreads = kTile * kDepth / 8;
+constexpr int kFinishBlocks = kTile * kTile / kTileThreads;
 constexpr int kSliceSteps = 3;   // steps of kDepth columns that a block should have at least
 
 struct Output {
@@ -181,18 +182,19 @@ __global__ void __launch_bounds__(kTileThreads) tile_kernel(const __grid_constan
   }
 }
 
+// The grid's z is an output and a part of its tile: a thread an element, so that few tiles still fill the device.
 __global__ void __launch_bounds__(kTileThreads) finish_kernel(const __grid_constant__ Product p, int slices, const float* parts) {
-  const Output& o = p.out[blockIdx.z];
-  const int n0 = blockIdx.x * kTile, t0 = blockIdx.y * kTile;
-  const size_t step = size_t(gridDim.z) * gridDim.y * gridDim.x * kPartFloats;
-  const float* from = parts + ((size_t(blockIdx.z) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * kPartFloats;
-  for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
-    const int t = i / kTile, n = i % kTile;
-    if (t0 + t >= p.tokens || n0 + n >= o.rows) continue;
-    float v = 0;
-    for (int s = 0; s < slices; ++s) v += from[s * step + i];
-    store(o, t0 + t, n0 + n, v);
-  }
+  const int which = blockIdx.z / kFinishBlocks, outputs = gridDim.z / kFinishBlocks;
+  const Output& o = p.out[which];
+  const int i = blockIdx.z % kFinishBlocks * kTileThreads + threadIdx.x;
+  const int t = blockIdx.y * kTile + i / kTile, n = blockIdx.x * kTile + i % kTile;
+  if (t >= p.tokens || n >= o.rows) return;
+  const size_t step = size_t(outputs) * gridDim.y * gridDim.x * kPartFloats;
+  const float* from = parts + ((size_t(which) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * kPartFloats + i;
+  float v = 0;
+#pragma unroll 4
+  for (int s = 0; s < slices; ++s) v += from[s * step];
+  store(o, t, n, v);
 }
 
 template <WeightType type>
@@ -206,7 +208,8 @@ void launch(const CudaContext* c, const Product& p, int outputs) {
     const int wanted = std::min({2 * c->processors / count, int(kPartTiles) / count, steps / kSliceSteps});
     const int slice_steps = (steps + std::max(wanted, 1) - 1) / std::max(wanted, 1), slices = (steps + slice_steps - 1) / slice_steps;
     tile_kernel<type><<<dim3(tiles.x, tiles.y, tiles.z * slices), kTileThreads, 0, c->stream>>>(p, slices, slice_steps * kDepth, c->parts);
-    if (slices > 1) finish_kernel<<<tiles, kTileThreads, 0, c->stream>>>(p, slices, c->parts);
+    if (slices > 1)
+      finish_kernel<<<dim3(tiles.x, tiles.y, tiles.z * kFinishBlocks), kTileThreads, 0, c->stream>>>(p, slices, c->parts);
     return;
   }
   const int blocks = (rows + kRowWarps - 1) / kRowWarps;
