@@ -10,6 +10,8 @@ using sched::FinishReason;
 constexpr const char* kTemplate =
     "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% if extra %}{{ extra }}{% endif %}"
     "{% for m in messages %}{% if m.role == 'bad' %}{{ raise_exception('role bad is not known') }}{% endif %}"
+    "{% if m.role == 'user' and loop.previtem is defined and loop.previtem.role == 'user' %}"
+    "{{ raise_exception('turns must alternate') }}{% endif %}"
     "{{ '<|im|>' + m.role + '\\n' }}{% if m.content %}{{ m.content }}{% endif %}"
     "{% if m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.arguments.x }}{% endfor %}{% endif %}{{ '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im|>assistant\\n' }}{% endif %}";
@@ -127,6 +129,9 @@ TEST(Chat, BadMessages) {
   auto r = b.post("/v1/chat/completions", R"({"messages":[{"role":"bad","content":"x"}]})");
   EXPECT_EQ(r.status, 400);
   EXPECT_NE(r.message().find("role bad is not known"), std::string::npos);
+  auto twice = b.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":"b"}],"stream":true})");
+  EXPECT_EQ(twice.status, 400);
+  EXPECT_NE(twice.message().find("turns must alternate"), std::string::npos);
   Bench none;
   auto n = none.post("/v1/chat/completions", body(""));
   EXPECT_EQ(n.status, 400);
