@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|serve|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|serve|kernels|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -7,7 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/bench_kernels.h"
 #include "apps/command.h"
+#include "apps/machine_json.h"
 #include "apps/model_flags.h"
 #include "lab/bench_step.h"
 #include "lab/load_generator.h"
@@ -17,16 +19,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json machine_json(const lab::MachineCeilings& m) {
-  return {{"cpu", m.cpu}, {"threads", m.threads}, {"read_gb_s", m.read_gb_s}, {"read_gb_s_one_thread", m.read_gb_s_one},
-          {"f32_gflop_s", m.f32_gflop_s}, {"int8_gop_s", m.int8_gop_s}, {"busy_fraction", m.busy_fraction}};
-}
 Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("what", what_, "decode, prefill, serve or machine", true);
+    f.add("what", what_, "decode, prefill, serve, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
     f.add("--device", load_.device, "cpu, cuda or cuda:N");
@@ -50,6 +48,8 @@ class Bench final : public Invocation {
     f.add("--class", class_, "serve: interactive or batch");
     f.add("--api-key", load_gen_.api_key, "serve: the server's key");
     f.add("--seed", load_gen_.seed, "serve: of prompts and arrivals");
+    f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
+    f.add("--filter", filter_, "kernels: only cases whose name holds this");
     f.add("--json", json_, "one JSON object on standard output");
     f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
   }
@@ -57,10 +57,11 @@ class Bench final : public Invocation {
   Result<int> run(const Flags&) override {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
+    if (what_ == "kernels") return bench_kernels({load_.device, load_.isa, filter_, threads(), step_.repeats, check_, json_});
     if (load_.model.empty()) return invalid("a model or a URL is missing", "model");
     if (what_ == "serve") return serve();
     if (what_ == "decode" || what_ == "prefill") return steps();
-    return invalid("'" + what_ + "' is none of decode, prefill, serve, machine", "what");
+    return invalid("'" + what_ + "' is none of decode, prefill, serve, kernels, machine", "what");
   }
 
  private:
@@ -158,12 +159,12 @@ class Bench final : public Invocation {
     return r.failed ? 1 : 0;
   }
 
-  std::string what_, batches_ = "1", rate_ = "inf", slo_, class_ = "interactive";
+  std::string what_, batches_ = "1", rate_ = "inf", slo_, class_ = "interactive", filter_;
   lab::LoadOptions load_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
   int context_ = 0;
-  bool json_ = false;
+  bool json_ = false, check_ = false;
 };
 
 }  // namespace
