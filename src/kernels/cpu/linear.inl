@@ -135,7 +135,7 @@ static void linear(Context* c, const LinearArgs& a) noexcept {
     const PackedWeight& w = a.out[i].weight;
     (is_float_type(w.type) ? j.any_float : j.any_quant) = true;
     j.tiles[i] = (w.rows + kTileRows - 1) / kTileRows;
-    j.tile_bytes[i] = tile_layout(w.type, w.cols).bytes;
+    j.tile_bytes[i] = tile_bytes(w.type, w.cols);
     total_tiles += j.tiles[i];
     if (j.tile_bytes[i] > largest_tile) largest_tile = j.tile_bytes[i];
   }
