@@ -206,7 +206,8 @@ SIMD void quant_block(const RowVector (&rows)[R], int b, const BlockOf<M>& a, F 
   }
 }
 
-template <WeightType T, int R, int M>
+// FromMemory: the tile is read for the first time, so ask for what comes after it.
+template <WeightType T, int R, int M, bool FromMemory>
 static void quant_tile(const TileArgs& t) {
   constexpr int kChunk = chunk_blocks(T);
   RowVector rows[R];
@@ -219,8 +220,10 @@ static void quant_tile(const TileArgs& t) {
     for (int m = 0; m < M; ++m) acc[r][m] = f_zero();
   for (int left = t.cols / kBlock; left > 0; left -= kChunk) {
     for (int b = 0; b < kChunk && b < left; ++b, ++a) {
+      if constexpr (FromMemory) {
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) prefetch_block<T>(rows[r], b);
+        for (int r = 0; r < R; ++r) prefetch_block<T>(rows[r], b);
+      }
       quant_block<T, R, M>(rows, b, *a, acc);
     }
 #pragma GCC unroll 8
@@ -237,12 +240,13 @@ SIMD F float_weights(const uint8_t* p, int k) {
 }
 
 // Float weights: even and odd k in chains of their own, added at the end.
-template <WeightType T, int R, int M>
+template <WeightType T, int R, int M, bool FromMemory>
 static void float_tile(const TileArgs& t) {
+  constexpr int kElement = T == WeightType::kF32 ? 4 : 2;
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) {
     const int v = t.row_vector + r;
-    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes * (T == WeightType::kF32 ? 4 : 2);
+    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes * kElement;
   }
   const auto* x = static_cast<const float*>(t.panel);
   F even[R][M], odd[R][M];
@@ -255,6 +259,7 @@ static void float_tile(const TileArgs& t) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const F w0 = float_weights<T>(rows[r], k), w1 = float_weights<T>(rows[r], k + 1);
+      if constexpr (FromMemory) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * kElement + kAhead);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
         even[r][m] = f_fma(w0, f_set1(x[size_t(k) * M + m]), even[r][m]);
