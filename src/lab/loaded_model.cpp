@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <sched.h>
 
+#include "format/gguf_writer.h"
+#include "model/random_model.h"
+
 namespace sluice::lab {
 
 std::string resolve_model(const std::string& model) {
@@ -119,11 +122,31 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   return p;
 }
 
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& o, bool fill) {
+  if (o.random.empty()) {
+    if (o.model.empty()) return invalid("a model is missing (a .gguf file, or --random SHAPE)", "model");
+    if (!o.save.empty()) return invalid("writes random weights: it needs --random", "--save");
+    return format::open_gguf(resolve_model(o.model));
+  }
+  if (!o.model.empty()) return invalid("stands in a model's place, and '" + o.model + "' was given too", "--random");
+  model::RandomModelOptions r;
+  r.shape = o.random;
+  r.weight_type = o.weight_type;
+  r.seed = o.weight_seed;
+  r.threads = o.threads > 0 ? o.threads : default_threads();
+  r.fill = fill;
+  SLUICE_ASSIGN(auto file, model::make_random_model(r));
+  if (fill && !o.save.empty()) SLUICE_TRY(format::write_gguf(o.save, file->metadata(), file->tensors()));
+  return file;
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
-  const std::string path = resolve_model(o.model);
-  SLUICE_ASSIGN(auto file, format::open_gguf(path));
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
+  const std::string path = o.random.empty() ? resolve_model(o.model) : "random " + o.random;
+  SLUICE_ASSIGN(auto file, open_weights(o, true));
   auto named = [&](const Error& e) { return Error{e.code, e.field.empty() ? path + ": " + e.message : e.message, e.field}; };
   auto spec = model::read_spec(file->metadata());
   if (!spec.ok()) return named(spec.error());
@@ -132,8 +155,6 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.tokenizer = *tokenizer;
   if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
   else m.chat_template_error = t.error().message;
-  const int threads = o.threads > 0 ? o.threads : default_threads();
-  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
   auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
@@ -144,7 +165,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
-  m.name = std::filesystem::path(path).stem().string();
+  m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
   m.device.threads = threads;
   m.device.pin_threads = o.pin_threads;
   SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));

@@ -14,6 +14,10 @@ namespace sluice::lab {
 
 struct LoadOptions {
   std::string model;              // path of a .gguf, or a name in the local store
+  std::string random;             // instead of a file: random weights of this shape (model/random_model.h)
+  std::string weight_type = "bf16";  // of random weights
+  uint64_t weight_seed = 1;
+  std::string save;               // where to write the random weights as a file
   std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
   std::string device = "cpu";     // "cuda", "cuda:1"
   bool deterministic = false;     // results independent of the batch, where a backend does not give that anyway
@@ -50,6 +54,8 @@ struct LoadedModel {
   }
 };
 
+// The model's file, or its random weights; fill: see model::RandomModelOptions. Errors name the path or the flag.
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& options, bool fill);
 // A model argument as a path: itself, or a file in $SLUICE_HOME (default ~/.cache/sluice).
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"

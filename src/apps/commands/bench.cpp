@@ -28,6 +28,7 @@ class Bench final : public Invocation {
   void declare(Flags& f) override {
     f.add("what", what_, "decode, prefill, serve or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
+    declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
     f.add("--device", load_.device, "cpu, cuda or cuda:N");
     f.add("--deterministic", load_.deterministic, "results independent of the batch, where a backend does not give that anyway");
@@ -57,8 +58,7 @@ class Bench final : public Invocation {
   Result<int> run(const Flags&) override {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
-    if (load_.model.empty()) return invalid("a model or a URL is missing", "model");
-    if (what_ == "serve") return serve();
+    if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
     if (what_ == "decode" || what_ == "prefill") return steps();
     return invalid("'" + what_ + "' is none of decode, prefill, serve, machine", "what");
   }
