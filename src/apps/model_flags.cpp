@@ -23,7 +23,7 @@ void declare_model(Flags& f, lab::LoadOptions& o) {
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
   f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");
   f.add("--max-sequences", o.max_sequences, "sequences that run at once");
-  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included");
+  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included (0: 512 on a host, 2048 on a device)");
   f.add("--context", o.context, "tokens a sequence may reach (0: the model's own limit)");
 }
 

@@ -43,6 +43,11 @@ Result<DType> parse_kv_type(const std::string& text) {
   return invalid("'" + text + "' is not supported (f32, f16 and bf16 are)", "--kv-type");
 }
 
+int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
+  if (o.max_step_tokens > 0) return o.max_step_tokens;
+  return std::max(kernels.host_memory ? 512 : 2048, o.max_sequences);
+}
+
 int default_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -85,8 +90,9 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
   if (o.max_sequences < 1 || o.max_sequences > 4096)
     return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
-  if (o.max_step_tokens < o.max_sequences || o.max_step_tokens > 16384)
-    return invalid(std::to_string(o.max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
+  const int max_step_tokens = step_tokens(o, kernels);
+  if (max_step_tokens < o.max_sequences || max_step_tokens > 16384)
+    return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
   SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
   MemoryPlan p;
   p.file_bytes = file.file_bytes();
@@ -102,7 +108,7 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
     p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
-  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, o.max_step_tokens);
+  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, max_step_tokens);
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   if (!o.kv_memory.empty()) {
@@ -171,12 +177,12 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));
   m.device.total_blocks = m.memory.total_blocks;
   m.device.block_tokens = o.block_tokens;
-  m.device.max_step_tokens = o.max_step_tokens;
+  m.device.max_step_tokens = step_tokens(o, *kernels);
   m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = o.max_step_tokens;
+  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;

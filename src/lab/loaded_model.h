@@ -27,7 +27,7 @@ struct LoadOptions {
   std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
   int block_tokens = 16;
   int max_sequences = 64;
-  int max_step_tokens = 512;
+  int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
   bool prefix_cache = true;
 };
@@ -60,6 +60,7 @@ Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
 Result<DType> parse_kv_type(const std::string& text);
+int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 

@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|serve|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|throughput|serve|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -10,6 +10,7 @@
 #include "apps/command.h"
 #include "apps/model_flags.h"
 #include "lab/bench_step.h"
+#include "lab/bench_throughput.h"
 #include "lab/load_generator.h"
 
 namespace sluice::apps {
@@ -26,7 +27,8 @@ Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90
 class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("what", what_, "decode, prefill, serve or machine", true);
+    load_.max_sequences = 0;
+    f.add("what", what_, "decode, prefill, throughput, serve or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
@@ -36,31 +38,36 @@ class Bench final : public Invocation {
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "element type of the cache");
     f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
-    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step");
+    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 2048 on a device)");
+    f.add("--max-sequences", load_.max_sequences, "throughput: sequences that run at once (0: every request, at most 1024)");
+    f.add("--kv-memory", load_.kv_memory, "memory for the cache, such as 2GiB");
+    f.add("--lengths", lengths_, "throughput: FILE or FILE:LIST, JSON with the lists \"prompt\" and \"output\" of lengths");
     f.add("-b,--batch", batches_, "batch sizes of decode, \"1,4,16\"");
     f.add("-c,--context", context_, "tokens cached before decoding, or of a prompt (default 128 and 512)");
     f.add("-n,--tokens", step_.tokens, "decode steps a repeat");
     f.add("--repeats", step_.repeats, "repeats");
     f.add("--trace", load_gen_.trace, "serve: CSV of arrivals and lengths");
-    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve: a number or a distribution");
-    f.add("--output-tokens", load_gen_.output_tokens, "serve: a number or a distribution");
+    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve, throughput: a number or a distribution");
+    f.add("--output-tokens", load_gen_.output_tokens, "serve, throughput: a number or a distribution");
     f.add("--rate", rate_, "serve: requests a second, or inf");
     f.add("--concurrency", load_gen_.concurrency, "serve: requests at once at most");
-    f.add("--requests", load_gen_.requests, "serve: requests in all");
+    f.add("--requests", load_gen_.requests, "serve, throughput: requests in all");
     f.add("--slo", slo_, "serve: targets for goodput, \"ttft_ms=500,tpot_ms=30\"");
     f.add("--class", class_, "serve: interactive or batch");
     f.add("--api-key", load_gen_.api_key, "serve: the server's key");
-    f.add("--seed", load_gen_.seed, "serve: of prompts and arrivals");
+    f.add("--seed", load_gen_.seed, "serve, throughput: of prompts and arrivals");
     f.add("--json", json_, "one JSON object on standard output");
-    f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
+    f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench throughput --random llama-135m --requests 32 --prompt-tokens 128 --output-tokens 32\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
   }
 
-  Result<int> run(const Flags&) override {
+  Result<int> run(const Flags& flags) override {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
     if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
+    if (what_ == "throughput") return throughput(flags);
+    if (load_.max_sequences == 0) load_.max_sequences = 64;
     if (what_ == "decode" || what_ == "prefill") return steps();
-    return invalid("'" + what_ + "' is none of decode, prefill, serve, machine", "what");
+    return invalid("'" + what_ + "' is none of decode, prefill, throughput, serve, machine", "what");
   }
 
  private:
@@ -90,7 +97,7 @@ class Bench final : public Invocation {
     step_.context = context_ > 0 ? context_ : what_ == "decode" ? 128 : 512;
     if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
     load_.max_sequences = std::max(load_.max_sequences, largest);
-    load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
+    if (load_.max_step_tokens > 0) load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
@@ -101,6 +108,31 @@ class Bench final : public Invocation {
     const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
     print_rows(rows, m);
     return 0;
+  }
+
+  Result<int> throughput(const Flags& flags) {
+    std::vector<lab::RequestLengths> requests;
+    if (!lengths_.empty()) {
+      SLUICE_ASSIGN(requests, lab::read_lengths(lengths_));
+      if (flags.given("--requests")) requests.resize(std::min(requests.size(), size_t(std::max(1, load_gen_.requests))));
+    } else {
+      SLUICE_ASSIGN(requests, lab::draw_lengths(load_gen_.prompt_tokens, load_gen_.output_tokens, load_gen_.requests, load_gen_.seed));
+    }
+    if (load_.max_sequences == 0) load_.max_sequences = int(std::min<size_t>(requests.size(), 1024));
+    SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
+    SLUICE_ASSIGN(lab::ThroughputReport r, lab::bench_throughput(model, requests, load_gen_.seed));
+    if (json_) {
+      std::cout << Json{{"requests", r.requests}, {"failed", r.failed}, {"max_sequences", load_.max_sequences}, {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens},
+                        {"duration_s", r.duration_s}, {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"steady_tok_s", r.steady_tok_s}, {"steady_step_ms", r.steady_step_ms},
+                        {"steps", r.steps}, {"preemptions", r.preemptions}, {"ttft_ms", percentiles_json(r.ttft_ms)}, {"first_error", r.first_error}}.dump() << "\n";
+    } else {
+      std::printf("%d requests (%ld tokens in, %ld out) in %.2f s, at most %d at once: %d failed, %lu steps, %lu preemptions\n%.1f output tokens/s, %.1f in all\n", r.requests, long(r.prompt_tokens),
+                  long(r.output_tokens), r.duration_s, load_.max_sequences, r.failed, static_cast<unsigned long>(r.steps), static_cast<unsigned long>(r.preemptions), r.output_tok_s, r.total_tok_s);
+      if (r.steady_tok_s > 0) std::printf("while all decode: %.1f tokens/s, %.3f ms a step\n", r.steady_tok_s, r.steady_step_ms);
+      std::printf("time to first token: p50 %.1f, p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p99);
+      if (!r.first_error.empty()) std::printf("first error: %s\n", r.first_error.c_str());
+    }
+    return r.failed ? 1 : 0;
   }
 
   void print_rows(const std::vector<lab::BenchRow>& rows, const lab::MachineCeilings& m) {
@@ -158,7 +190,7 @@ class Bench final : public Invocation {
     return r.failed ? 1 : 0;
   }
 
-  std::string what_, batches_ = "1", rate_ = "inf", slo_, class_ = "interactive";
+  std::string what_, batches_ = "1", lengths_, rate_ = "inf", slo_, class_ = "interactive";
   lab::LoadOptions load_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
