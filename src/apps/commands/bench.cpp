@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|throughput|serve|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|throughput|serve|kernels|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -7,10 +7,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/bench_kernels.h"
+#include "apps/bench_throughput.h"
 #include "apps/command.h"
+#include "apps/machine_json.h"
 #include "apps/model_flags.h"
 #include "lab/bench_step.h"
-#include "lab/bench_throughput.h"
 #include "lab/load_generator.h"
 
 namespace sluice::apps {
@@ -18,17 +20,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json machine_json(const lab::MachineCeilings& m) {
-  return {{"cpu", m.cpu}, {"threads", m.threads}, {"read_gb_s", m.read_gb_s}, {"read_gb_s_one_thread", m.read_gb_s_one},
-          {"f32_gflop_s", m.f32_gflop_s}, {"int8_gop_s", m.int8_gop_s}, {"busy_fraction", m.busy_fraction}};
-}
 Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
     load_.max_sequences = 0;
-    f.add("what", what_, "decode, prefill, throughput, serve or machine", true);
+    f.add("what", what_, "decode, prefill, throughput, serve, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
@@ -56,6 +54,8 @@ class Bench final : public Invocation {
     f.add("--class", class_, "serve: interactive or batch");
     f.add("--api-key", load_gen_.api_key, "serve: the server's key");
     f.add("--seed", load_gen_.seed, "serve, throughput: of prompts and arrivals");
+    f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
+    f.add("--filter", filter_, "kernels: only cases whose name holds this");
     f.add("--json", json_, "one JSON object on standard output");
     f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench throughput --random llama-135m --requests 32 --prompt-tokens 128 --output-tokens 32\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
   }
@@ -63,11 +63,12 @@ class Bench final : public Invocation {
   Result<int> run(const Flags& flags) override {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
+    if (what_ == "kernels") return bench_kernels({load_.device, load_.isa, filter_, threads(), step_.repeats, check_, json_});
     if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
-    if (what_ == "throughput") return throughput(flags);
+    if (what_ == "throughput") return bench_throughput({load_, load_gen_, lengths_, flags.given("--requests"), json_});
     if (load_.max_sequences == 0) load_.max_sequences = 64;
     if (what_ == "decode" || what_ == "prefill") return steps();
-    return invalid("'" + what_ + "' is none of decode, prefill, throughput, serve, machine", "what");
+    return invalid("'" + what_ + "' is none of decode, prefill, throughput, serve, kernels, machine", "what");
   }
 
  private:
@@ -108,31 +109,6 @@ class Bench final : public Invocation {
     const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
     print_rows(rows, m);
     return 0;
-  }
-
-  Result<int> throughput(const Flags& flags) {
-    std::vector<lab::RequestLengths> requests;
-    if (!lengths_.empty()) {
-      SLUICE_ASSIGN(requests, lab::read_lengths(lengths_));
-      if (flags.given("--requests")) requests.resize(std::min(requests.size(), size_t(std::max(1, load_gen_.requests))));
-    } else {
-      SLUICE_ASSIGN(requests, lab::draw_lengths(load_gen_.prompt_tokens, load_gen_.output_tokens, load_gen_.requests, load_gen_.seed));
-    }
-    if (load_.max_sequences == 0) load_.max_sequences = int(std::min<size_t>(requests.size(), 1024));
-    SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
-    SLUICE_ASSIGN(lab::ThroughputReport r, lab::bench_throughput(model, requests, load_gen_.seed));
-    if (json_) {
-      std::cout << Json{{"requests", r.requests}, {"failed", r.failed}, {"max_sequences", load_.max_sequences}, {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens},
-                        {"duration_s", r.duration_s}, {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"steady_tok_s", r.steady_tok_s}, {"steady_step_ms", r.steady_step_ms},
-                        {"steps", r.steps}, {"preemptions", r.preemptions}, {"ttft_ms", percentiles_json(r.ttft_ms)}, {"first_error", r.first_error}}.dump() << "\n";
-    } else {
-      std::printf("%d requests (%ld tokens in, %ld out) in %.2f s, at most %d at once: %d failed, %lu steps, %lu preemptions\n%.1f output tokens/s, %.1f in all\n", r.requests, long(r.prompt_tokens),
-                  long(r.output_tokens), r.duration_s, load_.max_sequences, r.failed, static_cast<unsigned long>(r.steps), static_cast<unsigned long>(r.preemptions), r.output_tok_s, r.total_tok_s);
-      if (r.steady_tok_s > 0) std::printf("while all decode: %.1f tokens/s, %.3f ms a step\n", r.steady_tok_s, r.steady_step_ms);
-      std::printf("time to first token: p50 %.1f, p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p99);
-      if (!r.first_error.empty()) std::printf("first error: %s\n", r.first_error.c_str());
-    }
-    return r.failed ? 1 : 0;
   }
 
   void print_rows(const std::vector<lab::BenchRow>& rows, const lab::MachineCeilings& m) {
@@ -190,12 +166,12 @@ class Bench final : public Invocation {
     return r.failed ? 1 : 0;
   }
 
-  std::string what_, batches_ = "1", lengths_, rate_ = "inf", slo_, class_ = "interactive";
+  std::string what_, batches_ = "1", lengths_, rate_ = "inf", slo_, class_ = "interactive", filter_;
   lab::LoadOptions load_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
   int context_ = 0;
-  bool json_ = false;
+  bool json_ = false, check_ = false;
 };
 
 }  // namespace
