@@ -8,6 +8,9 @@
 #include <filesystem>
 #include <sched.h>
 
+#include "format/gguf_writer.h"
+#include "model/random_model.h"
+
 namespace sluice::lab {
 
 std::string resolve_model(const std::string& model) {
@@ -38,6 +41,11 @@ Result<DType> parse_kv_type(const std::string& text) {
   for (DType t : {DType::kF32, DType::kF16, DType::kBF16})
     if (text == dtype_name(t)) return t;
   return invalid("'" + text + "' is not supported (f32, f16 and bf16 are)", "--kv-type");
+}
+
+int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
+  if (o.max_step_tokens > 0) return o.max_step_tokens;
+  return std::max(kernels.host_memory ? 512 : 2048, o.max_sequences);
 }
 
 int default_threads() {
@@ -82,8 +90,9 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
   if (o.max_sequences < 1 || o.max_sequences > 4096)
     return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
-  if (o.max_step_tokens < o.max_sequences || o.max_step_tokens > 16384)
-    return invalid(std::to_string(o.max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
+  const int max_step_tokens = step_tokens(o, kernels);
+  if (max_step_tokens < o.max_sequences || max_step_tokens > 16384)
+    return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
   SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
   MemoryPlan p;
   p.file_bytes = file.file_bytes();
@@ -99,7 +108,7 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
     p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
-  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, o.max_step_tokens);
+  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, max_step_tokens);
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   if (!o.kv_memory.empty()) {
@@ -119,11 +128,31 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   return p;
 }
 
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& o, bool fill) {
+  if (o.random.empty()) {
+    if (o.model.empty()) return invalid("a model is missing (a .gguf file, or --random SHAPE)", "model");
+    if (!o.save.empty()) return invalid("writes random weights: it needs --random", "--save");
+    return format::open_gguf(resolve_model(o.model));
+  }
+  if (!o.model.empty()) return invalid("stands in a model's place, and '" + o.model + "' was given too", "--random");
+  model::RandomModelOptions r;
+  r.shape = o.random;
+  r.weight_type = o.weight_type;
+  r.seed = o.weight_seed;
+  r.threads = o.threads > 0 ? o.threads : default_threads();
+  r.fill = fill;
+  SLUICE_ASSIGN(auto file, model::make_random_model(r));
+  if (fill && !o.save.empty()) SLUICE_TRY(format::write_gguf(o.save, file->metadata(), file->tensors()));
+  return file;
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
-  const std::string path = resolve_model(o.model);
-  SLUICE_ASSIGN(auto file, format::open_gguf(path));
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
+  const std::string path = o.random.empty() ? resolve_model(o.model) : "random " + o.random;
+  SLUICE_ASSIGN(auto file, open_weights(o, true));
   auto named = [&](const Error& e) { return Error{e.code, e.field.empty() ? path + ": " + e.message : e.message, e.field}; };
   auto spec = model::read_spec(file->metadata());
   if (!spec.ok()) return named(spec.error());
@@ -132,8 +161,6 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.tokenizer = *tokenizer;
   if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
   else m.chat_template_error = t.error().message;
-  const int threads = o.threads > 0 ? o.threads : default_threads();
-  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
   auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
@@ -144,18 +171,18 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
-  m.name = std::filesystem::path(path).stem().string();
+  m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
   m.device.threads = threads;
   m.device.pin_threads = o.pin_threads;
   SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));
   m.device.total_blocks = m.memory.total_blocks;
   m.device.block_tokens = o.block_tokens;
-  m.device.max_step_tokens = o.max_step_tokens;
+  m.device.max_step_tokens = step_tokens(o, *kernels);
   m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = o.max_step_tokens;
+  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;

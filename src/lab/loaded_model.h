@@ -14,6 +14,10 @@ namespace sluice::lab {
 
 struct LoadOptions {
   std::string model;              // path of a .gguf, or a name in the local store
+  std::string random;             // instead of a file: random weights of this shape (model/random_model.h)
+  std::string weight_type = "bf16";  // of random weights
+  uint64_t weight_seed = 1;
+  std::string save;               // where to write the random weights as a file
   std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
   std::string device = "cpu";     // "cuda", "cuda:1"
   bool deterministic = false;     // results independent of the batch, where a backend does not give that anyway
@@ -23,7 +27,7 @@ struct LoadOptions {
   std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
   int block_tokens = 16;
   int max_sequences = 64;
-  int max_step_tokens = 512;
+  int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
   bool prefix_cache = true;
 };
@@ -50,10 +54,13 @@ struct LoadedModel {
   }
 };
 
+// The model's file, or its random weights; fill: see model::RandomModelOptions. Errors name the path or the flag.
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& options, bool fill);
 // A model argument as a path: itself, or a file in $SLUICE_HOME (default ~/.cache/sluice).
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
 Result<DType> parse_kv_type(const std::string& text);
+int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 
