@@ -16,12 +16,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sample/sample_row.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels {
 
 // A backend's workers and scratch memory; made by KernelTable::create.
 struct Context;
+// A recorded sequence of calls; see KernelTable::begin_graph.
+struct Graph;
+constexpr int kMaxMarks = 4;
 
 // An immutable weight matrix [N, K] in the backend's own tile order, made by KernelTable::pack.
 struct PackedWeight {
@@ -63,13 +67,14 @@ struct LinearArgs {
 // y[t] = decode(table[ids[t]]) * scale. The table is in the file's own layout (not packed).
 struct EmbedArgs {
   int num_tokens = 0;
-  const int32_t* ids = nullptr;  // [T], each in [0, vocab)
+  const int32_t* ids = nullptr;  // [T], each in [0, vocab); or -1 - i: the token of `sampled` at i
   WeightType type{};
   const void* table = nullptr;   // rows of row_bytes each
   size_t row_bytes = 0;
   int dim = 0;
   float scale = 1;
   float* y = nullptr;            // [T, dim]
+  const int32_t* sampled = nullptr;  // what an earlier call of `sample` left; may be null where no id is negative
 };
 
 // y (+)= rmsnorm(x) * weight, for norms that stand alone (post norms, final norm).
@@ -94,6 +99,10 @@ struct BatchView {
   const int32_t* block_begin = nullptr;  // [S+1] into block_ids
   const int32_t* block_ids = nullptr;    // [B]
   int block_tokens = 16;                 // a multiple of 16
+  // What the host knows of the arrays, for the choice of kernels and grids. In recorded calls they are bounds that hold for
+  // every launch: read lengths from the arrays.
+  int max_query_tokens = 0;              // at least every sequence's tokens in this step; 1: each decodes one
+  int max_kv_len = 0;                    // at least every kv_len
 };
 
 // One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.
@@ -152,6 +161,19 @@ struct CopyBlockArgs {
   int32_t from = 0, to = 0;
 };
 
+// Draws (or scores) one token a row from its logits; see sample/sampler.h for what is right, which every backend gives: the
+// same token from the same logits. Logits are overwritten, except by plain greedy rows and scores.
+struct SampleArgs {
+  int num_rows = 0, vocab = 0;
+  float* logits = nullptr;                 // [num_rows, vocab]
+  const sample::SampleRow* rows = nullptr; // [num_rows]
+  sample::LogitChange* changes = nullptr;  // what the rows' ranges point into
+  int32_t* tokens = nullptr;               // [num_rows], for EmbedArgs::sampled
+  // Staging memory: the host reads them after synchronize, or wait. top: [num_rows, kMaxLogprobs], of rows that ask.
+  sample::SampledRow* results = nullptr;   // [num_rows]
+  sample::TokenLogprob* top = nullptr;
+};
+
 struct ContextOptions {
   int threads = 1;
   bool pin = false;              // one core a worker
@@ -186,6 +208,19 @@ struct KernelTable {
   // In order with the calls below. upload has read `from` when it returns; download has written `to` after synchronize.
   void (*upload)(Context*, void* to, const void* from, size_t bytes) noexcept;
   void (*download)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  // upload for bytes that nothing before this call uses, from staging memory that stays as it is until the step is waited for:
+  // it may happen beside the calls before.
+  void (*prefetch)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  // mark: the calls so far, under a number below kMaxMarks. wait: for them to end; returns what synchronize does.
+  void (*mark)(Context*, int number) noexcept;
+  const char* (*wait)(Context*, int number) noexcept;
+  // Recorded calls. After begin_graph, calls (of kernels alone) are kept and not run; end_graph gives them as one Graph, or
+  // nullptr (nothing ran: make the calls again without). launch_graph runs them with the arguments they had; what those point
+  // to may have changed. begin_graph is false where the backend has no graphs, or has failed.
+  bool (*begin_graph)(Context*) noexcept;
+  Graph* (*end_graph)(Context*) noexcept;
+  void (*launch_graph)(Context*, Graph*) noexcept;
+  void (*destroy_graph)(Context*, Graph*) noexcept;
   // Waits for everything before it. nullptr, or what went wrong since the context was made (and stays wrong).
   const char* (*synchronize)(Context*) noexcept;
 
@@ -202,6 +237,7 @@ struct KernelTable {
   void (*attention)(Context*, const AttentionArgs&) noexcept;
   void (*gather)(Context*, const GatherArgs&) noexcept;
   void (*copy_block)(Context*, const CopyBlockArgs&) noexcept;
+  void (*sample)(Context*, const SampleArgs&) noexcept;
   // Runs fn(arg, i) for i in [0, n) over the context's threads of the host (sampling rows, say).
   void (*parallel_for)(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
 };

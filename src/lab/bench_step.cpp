@@ -40,6 +40,7 @@ class Steps {
       r.sequence = s;
       r.params = &params_;
       r.history = history_;
+      r.position = length_ + count;
       plan_.rows.push_back(r);
     }
     SLUICE_CHECK(executor_->submit(plan_).ok());

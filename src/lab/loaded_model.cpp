@@ -108,7 +108,7 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
     p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
-  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, max_step_tokens);
+  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, max_step_tokens, exec::DeviceExecutor::logit_rows(kernels, o.max_sequences));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   if (!o.kv_memory.empty()) {
@@ -178,6 +178,9 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.device.total_blocks = m.memory.total_blocks;
   m.device.block_tokens = o.block_tokens;
   m.device.max_step_tokens = step_tokens(o, *kernels);
+  m.device.max_sequences = o.max_sequences;
+  m.device.depth = o.depth;
+  m.device.graphs = !o.no_graphs;
   m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;

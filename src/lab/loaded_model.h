@@ -30,6 +30,8 @@ struct LoadOptions {
   int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
   bool prefix_cache = true;
+  int depth = 0;                  // steps in flight, 1 or 2; 0: what the device is best with
+  bool no_graphs = false;         // launch every kernel by itself
 };
 
 // Memory before loading: every term in bytes.

@@ -66,8 +66,8 @@ Model::Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernel
     ok_ = fill_rope(*kernels_, rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {}) && ok_;
 }
 
-void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
-                    std::span<const kernels::CacheView> caches) const {
+void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const int32_t* sampled,
+                    const kernels::BatchView& batch, std::span<const kernels::CacheView> caches) const {
   SLUICE_CHECK(batch.num_tokens <= a.max_tokens);
   const format::TensorEntry& table = *weights_.embedding;
   kernels::EmbedArgs embed;
@@ -79,6 +79,7 @@ void Model::forward(kernels::Context* context, Activations& a, const int32_t* to
   embed.dim = spec_.dim;
   embed.scale = spec_.embed_scale;
   embed.y = a.x;
+  embed.sampled = sampled;
   kernels_->embed(context, embed);
   for (int i = 0; i < spec_.num_layers; ++i) {
     attention_block(context, a, i, batch, caches[size_t(i)]);

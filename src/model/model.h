@@ -43,9 +43,9 @@ class Model {
   bool ok() const { return ok_; }
 
   // Runs all layers for the batch; the residual stream is left in activations.x. caches: one a layer. token_ids, the
-  // batch's arrays and token_rows are backend memory.
-  void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
-               std::span<const kernels::CacheView> caches) const;
+  // batch's arrays and token_rows are backend memory. sampled: what negative token ids refer to (kernels::EmbedArgs).
+  void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const int32_t* sampled,
+               const kernels::BatchView& batch, std::span<const kernels::CacheView> caches) const;
   // Logits of the given rows of x (at most max_rows) into activations.logits.
   void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 

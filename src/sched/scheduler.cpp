@@ -254,6 +254,7 @@ void Scheduler::build_plan() {
         r.sequence = index;
         r.params = &s->sampling;
         r.history = s->tokens;
+        r.position = s->known();
         r.prompt_tokens = s->prompt_tokens;
         if (s->generated() < s->request->submission.min_tokens) r.banned = s->request->banned_early;
         plan_.rows.push_back(r);

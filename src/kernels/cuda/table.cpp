@@ -61,6 +61,10 @@ void destroy(Context* context) noexcept {
     cudaStreamSynchronize(c->stream);
     cudaStreamDestroy(c->stream);
   }
+  if (c->copies) cudaStreamDestroy(c->copies);
+  if (c->copied) cudaEventDestroy(c->copied);
+  for (cudaEvent_t mark : c->marks)
+    if (mark) cudaEventDestroy(mark);
   cudaFree(c->inputs);
   cudaFree(c->parts);
   delete c->pool;
@@ -81,9 +85,12 @@ Context* create(const ContextOptions& o) noexcept {
   } catch (...) {
     c->pool = nullptr;
   }
+  const auto make_event = [](cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDisableTiming) == cudaSuccess; };
   const size_t bytes = size_t(c->max_tokens) * c->max_dim * sizeof(float);
   if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
+      cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking) != cudaSuccess || !make_event(&c->copied) ||
+      !std::all_of(std::begin(c->marks), std::end(c->marks), [&](cudaEvent_t& e) { return make_event(&e); }) ||
       cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess) {
@@ -107,9 +114,7 @@ void download(Context* context, void* to, const void* from, size_t bytes) noexce
 const char* synchronize(Context* context) noexcept {
   CudaContext* c = of(context);
   if (begin(c)) note(c, cudaStreamSynchronize(c->stream));
-  if (c->error == cudaSuccess) return nullptr;
-  std::snprintf(c->error_text, sizeof c->error_text, "%s: %s", cudaGetErrorName(c->error), cudaGetErrorString(c->error));
-  return c->error_text;
+  return fault_text(c);
 }
 
 constexpr int kMaxDevices = 16;
@@ -130,6 +135,13 @@ KernelTable make_table(int device) {
   t.upload = upload;
   t.download = download;
   t.synchronize = synchronize;
+  t.prefetch = prefetch;
+  t.mark = mark;
+  t.wait = wait;
+  t.begin_graph = begin_graph;
+  t.end_graph = end_graph;
+  t.launch_graph = launch_graph;
+  t.destroy_graph = destroy_graph;
   t.packed_bytes = packed_bytes;
   t.pack_rows = 16;
   t.pack = pack;
@@ -140,11 +152,18 @@ KernelTable make_table(int device) {
   t.attention = attention;
   t.gather = gather;
   t.copy_block = copy_block;
+  t.sample = sample_rows;
   t.parallel_for = parallel_for;
   return t;
 }
 
 }  // namespace
+
+const char* fault_text(CudaContext* c) {
+  if (c->error == cudaSuccess) return nullptr;
+  std::snprintf(c->error_text, sizeof c->error_text, "%s: %s", cudaGetErrorName(c->error), cudaGetErrorString(c->error));
+  return c->error_text;
+}
 
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);

@@ -21,6 +21,13 @@ const KernelTable* reference_kernels() {
       .destroy = destroy_context,
       .upload = host_copy,
       .download = host_copy,
+      .prefetch = host_copy,
+      .mark = host_mark,
+      .wait = host_wait,
+      .begin_graph = host_begin_graph,
+      .end_graph = host_end_graph,
+      .launch_graph = host_launch_graph,
+      .destroy_graph = host_launch_graph,
       .synchronize = host_synchronize,
       .packed_bytes = ref::packed_bytes,
       .pack_rows = 16,
@@ -32,6 +39,7 @@ const KernelTable* reference_kernels() {
       .attention = ref::attention,
       .gather = gather_rows,
       .copy_block = copy_block,
+      .sample = sample_rows,
       .parallel_for = parallel_for,
   };
   return &kTable;
