@@ -141,14 +141,19 @@ struct Packed {
   OnBackend<uint8_t> memory;
   PackedWeight weight;
 };
-inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& bytes) {
-  const size_t n = t.packed_bytes(type, rows, cols);
-  std::unique_ptr<uint8_t, void (*)(void*)> staged(static_cast<uint8_t*>(std::aligned_alloc(64, (n + 63) / 64 * 64)), std::free);
-  std::memset(staged.get(), 0xFF, n);
-  for (int r = 0; r < rows; r += 2 * t.pack_rows)  // in parts, as a loader does
-    t.pack(type, rows, cols, bytes.data(), staged.get(), r, std::min(rows, r + 2 * t.pack_rows));
-  Packed p{OnBackend<uint8_t>(t, staged.get(), n), {}};
-  p.weight = {type, rows, cols, p.memory.data(), n};
+// The packed bytes, in parts, as a loader packs them.
+inline std::vector<uint8_t> pack_rows(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file) {
+  std::vector<uint8_t> out(t.packed_bytes(type, rows, cols) + 64, 0xFF);
+  uint8_t* aligned = out.data() + (64 - reinterpret_cast<uintptr_t>(out.data()) % 64) % 64;
+  for (int r = 0; r < rows; r += 2 * t.pack_rows) t.pack(type, rows, cols, file.data(), aligned, r, std::min(rows, r + 2 * t.pack_rows));
+  std::memmove(out.data(), aligned, out.size() - 64);
+  out.resize(out.size() - 64);
+  return out;
+}
+inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file) {
+  const std::vector<uint8_t> bytes = pack_rows(t, type, rows, cols, file);
+  Packed p{OnBackend<uint8_t>(t, bytes), {}};
+  p.weight = {type, rows, cols, p.memory.data(), bytes.size()};
   return p;
 }
 

@@ -2,36 +2,38 @@
 
 constexpr int kMaxTokensInTile = kQuantTokens > kFloatTokens ? kQuantTokens : kFloatTokens;
 
-// tile_fn[m]: one row vector by m tokens; tile_fn[0]: kRowVectors1 row vectors by one token.
-struct TileTable { TileFn fn[kMaxTokensInTile + 1]; };
+// fn[m]: one row vector by m tokens; fn[0]: kRowVectors1 row vectors by one token; again: one row vector by the most tokens,
+// when an earlier panel has just read the weights.
+struct TileTable { TileFn fn[kMaxTokensInTile + 1], again; };
 
-template <WeightType T, int R, int M>
+template <WeightType T, int R, int M, bool FromMemory = true>
 constexpr TileFn tile_fn() {
   constexpr int kMost = is_float_type(T) ? kFloatTokens : kQuantTokens;
   if constexpr (M > kMost) {
     return nullptr;
   } else if constexpr (is_float_type(T)) {
-    return float_tile<T, R, M>;
+    return float_tile<T, R, M, FromMemory>;
   } else {
-    return quant_tile<T, R, M>;
+    return quant_tile<T, R, M, FromMemory>;
   }
 }
 template <WeightType T>
 constexpr TileTable tile_table() {
+  constexpr TileFn again = tile_fn<T, 1, is_float_type(T) ? kFloatTokens : kQuantTokens, false>();
   if constexpr (kMaxTokensInTile == 8) {
     return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>(),
-             tile_fn<T, 1, 5>(), tile_fn<T, 1, 6>(), tile_fn<T, 1, 7>(), tile_fn<T, 1, 8>()}};
+             tile_fn<T, 1, 5>(), tile_fn<T, 1, 6>(), tile_fn<T, 1, 7>(), tile_fn<T, 1, 8>()}, again};
   } else {
-    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>()}};
+    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>()}, again};
   }
 }
 
-static const TileFn* tile_functions(WeightType type) {
+static const TileTable* tile_functions(WeightType type) {
   switch (type) {
 #define SLUICE_TILES(T)                                                \
   case WeightType::T: {                                                \
     static constexpr TileTable kTable = tile_table<WeightType::T>();   \
-    return kTable.fn;                                                  \
+    return &kTable;                                               \
   }
     SLUICE_TILES(kF32) SLUICE_TILES(kF16) SLUICE_TILES(kBF16) SLUICE_TILES(kQ4_0) SLUICE_TILES(kQ4_1) SLUICE_TILES(kQ5_0)
     SLUICE_TILES(kQ5_1) SLUICE_TILES(kQ8_0) SLUICE_TILES(kQ4_K) SLUICE_TILES(kQ5_K) SLUICE_TILES(kQ6_K)
@@ -84,7 +86,7 @@ static void input_task(void* p, int i, int) noexcept {
 // Row tiles [tile0, tile1) of an output by tokens [token0, token1), which start at a panel.
 static void product(const LinearJob& j, int output, int tile0, int tile1, int token0, int token1) {
   const LinearOutput& o = j.args->out[output];
-  const TileFn* fn = tile_functions(o.weight.type);
+  const TileTable& table = *tile_functions(o.weight.type);
   const bool floats = is_float_type(o.weight.type);
   const int most = floats ? kFloatTokens : kQuantTokens;
   TileArgs t{static_cast<const uint8_t*>(o.weight.data), j.tile_bytes[output], 0, j.cols, nullptr, &o, 0};
@@ -95,8 +97,9 @@ static void product(const LinearJob& j, int output, int tile0, int tile1, int to
     t.panel = floats ? static_cast<const void*>(float_panel(j, token)) : quant_panel(j, token);
     t.row_vector = tile0 * kParts;
     if (m == 1)
-      for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) fn[0](t);
-    for (; t.row_vector < end; ++t.row_vector) fn[m](t);
+      for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) table.fn[0](t);
+    const TileFn fn = m == most && token != token0 ? table.again : table.fn[m];
+    for (; t.row_vector < end; ++t.row_vector) fn(t);
   }
 }
 
@@ -135,7 +138,7 @@ static void linear(Context* c, const LinearArgs& a) noexcept {
     const PackedWeight& w = a.out[i].weight;
     (is_float_type(w.type) ? j.any_float : j.any_quant) = true;
     j.tiles[i] = (w.rows + kTileRows - 1) / kTileRows;
-    j.tile_bytes[i] = tile_layout(w.type, w.cols).bytes;
+    j.tile_bytes[i] = tile_bytes(w.type, w.cols);
     total_tiles += j.tiles[i];
     if (j.tile_bytes[i] > largest_tile) largest_tile = j.tile_bytes[i];
   }

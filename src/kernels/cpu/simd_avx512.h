@@ -3,7 +3,7 @@
 constexpr int kLanes = 16;
 constexpr int kQuantTokens = 8;   // tokens a register tile, quantised weights
 constexpr int kFloatTokens = 8;   // ... float weights
-constexpr int kRowVectors1 = 2;   // row vectors a tile of one token
+constexpr int kRowVectors1 = 1;   // row vectors a tile of one token
 constexpr int kAttentionRows = 8; // query rows that share a key load
 using F = __m512;
 using I = __m512i;

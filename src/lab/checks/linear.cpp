@@ -1,6 +1,7 @@
 // linear against double precision, and the bitwise contract: a row depends on its own inputs alone.
 #include <memory>
 
+#include "kernels/backend_buffer.h"
 #include "lab/kernel_check.h"
 #include "lab/on_backend.h"
 
@@ -247,7 +248,7 @@ std::vector<KernelCase> cases() {
 // One matrix many times over, so that a step's weights come from memory; or one that stays in caches.
 SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int tokens, int rows, int cols, bool cold) {
   struct State {
-    std::vector<Packed> weights;
+    BackendBuffer weights;  // as a model has them: huge pages and all
     std::unique_ptr<OnBackend<float>> x, y;
     LinearArgs args;
     size_t next = 0;
@@ -258,7 +259,10 @@ SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int to
   auto s = std::make_shared<State>();
   Rng rng(1);
   const std::vector<uint8_t> file = random_weight(rng, type, rows, cols);
-  for (size_t i = 0; i < (cold ? std::max<size_t>(2, kColdBytes / bytes) : 1); ++i) s->weights.push_back(pack_weight(t, type, rows, cols, file));
+  const std::vector<uint8_t> packed = pack_rows(t, type, rows, cols, file);
+  s->weights = BackendBuffer(t, bytes * (cold ? std::max<size_t>(2, kColdBytes / bytes) : 1));
+  for (size_t at = 0; at < s->weights.bytes(); at += bytes)
+    if (!s->weights.ok() || !t.load(t.device, s->weights.as<uint8_t>() + at, packed.data(), bytes)) return {};
   s->x = std::make_unique<OnBackend<float>>(t, random_floats(rng, size_t(tokens) * cols));
   s->y = std::make_unique<OnBackend<float>>(t, std::vector<float>(size_t(tokens) * rows));
   s->args.num_tokens = tokens;
@@ -268,8 +272,9 @@ SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int to
   SpeedRun run;
   run.bytes = double(bytes) + 4.0 * tokens * (rows + cols);
   run.flops = 2.0 * tokens * rows * cols;
-  run.call = [s, &t, context, rows] {
-    s->args.out[0] = {s->weights[s->next++ % s->weights.size()].weight, nullptr, s->y->data(), rows, false};
+  run.call = [s, &t, context, type, rows, cols, bytes] {
+    const uint8_t* at = s->weights.as<uint8_t>() + s->next++ % (s->weights.bytes() / bytes) * bytes;
+    s->args.out[0] = {{type, rows, cols, at, bytes}, nullptr, s->y->data(), rows, false};
     t.linear(context, s->args);
   };
   return run;
@@ -278,11 +283,10 @@ SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int to
 std::vector<SpeedCase> speeds() {
   std::vector<SpeedCase> out;
   for (WeightType type : kAllTypes)
-    for (int tokens : {1, 2, 4, 8, 16, 64, 512}) {
+    for (const auto& [tokens, cold] : {std::pair{1, true}, {4, true}, {16, true}, {1, false}, {4, false}, {16, false}, {512, false}}) {
       const int rows = 1536, cols = 768;
-      const bool cold = tokens == 1;
       out.push_back({quant::find_format(type)->name + std::string(" T=") + std::to_string(tokens) + (cold ? " cold" : ""), cold,
-                     [=](const KernelTable& t, Context* c) { return prepare(t, c, type, tokens, rows, cols, cold); }});
+                     [=, tokens = tokens, cold = cold](const KernelTable& t, Context* c) { return prepare(t, c, type, tokens, rows, cols, cold); }});
     }
   return out;
 }
