@@ -7,7 +7,6 @@ namespace sluice::exec {
 namespace {
 
 constexpr int kSlots = 2;
-constexpr int kLeastKvBound = 256;  // of recorded steps; doubles from there
 
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
@@ -105,18 +104,12 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   slot.num_logprobs.clear();
   for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
   slot.description = model_->kernels().host_memory ? std::string() : plan.describe();
-  int max_kv_len = 0;
-  for (int32_t n : plan.kv_len) max_kv_len = std::max(max_kv_len, int(n));
   const bool recordable = options_.graphs && !model_->kernels().host_memory && decodes_only(plan);
-  GraphKey key{index, plan.num_sequences(), max_kv_len};
-  if (recordable) {
-    key.sequences = padded_sequences(key.sequences);
-    key.max_kv_len = std::max(kLeastKvBound, int(std::bit_ceil(unsigned(max_kv_len))));
-  }
-  if (!slot.plan.fill(plan, key.sequences, options_.total_blocks, model_->spec().vocab, key.max_kv_len)) return no_room("a step's plan");
+  const int sequences = recordable ? padded_sequences(plan.num_sequences()) : plan.num_sequences();
+  if (!slot.plan.fill(plan, sequences, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
   slot.plan.send(context_);
   copy_blocks(plan);
-  if (recordable) run_recorded(key, slot, before);
+  if (recordable) run_recorded(recorded_[{index, sequences}], slot, before);
   else run(slot.plan.view(), slot, before);
   model_->kernels().mark(context_, index);
   ++submitted_;
@@ -143,9 +136,8 @@ void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before) {
 }
 
 // The first step of a kind runs as it is, so that whatever kernels load or tune on first use stays out of the recording.
-void DeviceExecutor::run_recorded(const GraphKey& key, Slot& slot, const Slot& before) {
+void DeviceExecutor::run_recorded(Recorded& r, Slot& slot, const Slot& before) {
   const kernels::KernelTable& table = model_->kernels();
-  Recorded& r = recorded_[key];
   if (r.graph && r.base != slot.plan.base()) {
     table.destroy_graph(context_, r.graph);
     r.graph = nullptr;

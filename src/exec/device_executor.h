@@ -61,11 +61,7 @@ class DeviceExecutor final : public Executor {
     std::vector<int32_t> num_logprobs;     // of the plan's rows
     std::string description;               // of the plan, for a fault's report
   };
-  // A recorded step: of this many sequences, lengths up to a bound, in one slot.
-  struct GraphKey {
-    int slot, sequences, max_kv_len;
-    auto operator<=>(const GraphKey&) const = default;
-  };
+  // A recorded step of so many sequences in one slot.
   struct Recorded {
     kernels::Graph* graph = nullptr;
     const void* base = nullptr;            // of the plan's memory then
@@ -75,7 +71,7 @@ class DeviceExecutor final : public Executor {
   void make_caches();
   bool decodes_only(const sched::BatchPlan& plan) const;
   void run(const PlanView& view, Slot& slot, const Slot& before);
-  void run_recorded(const GraphKey& key, Slot& slot, const Slot& before);
+  void run_recorded(Recorded& recorded, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
   Status fault(const char* what, const Slot& slot) const;
 
@@ -87,7 +83,7 @@ class DeviceExecutor final : public Executor {
   std::vector<kernels::CacheView> caches_;  // one a layer
   std::vector<std::unique_ptr<Slot>> slots_;
   uint64_t submitted_ = 0, collected_ = 0;
-  std::map<GraphKey, Recorded> recorded_;
+  std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
   Status ready_;
 };
 

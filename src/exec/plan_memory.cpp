@@ -55,7 +55,7 @@ bool PlanMemory::reserve(size_t bytes) {
   return ok();
 }
 
-bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_block, int vocab, int max_kv_len) {
+bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_block, int vocab) {
   changes_.clear();
   rows_.clear();
   for (const sched::OutputRow& r : plan.rows) {
@@ -81,9 +81,7 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
   const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(at_device_ + offset); };
   view_ = {};
   view_.batch = {at.tokens, padded, ints(at.positions), ints(at.sequence_of), ints(at.query_begin), ints(at.kv_len),
-                 ints(at.block_begin), ints(at.block_ids), plan.block_tokens, 1, max_kv_len};
-  for (int s = 0; s < plan.num_sequences(); ++s)
-    view_.batch.max_query_tokens = std::max(view_.batch.max_query_tokens, plan.query_begin[size_t(s) + 1] - plan.query_begin[size_t(s)]);
+                 ints(at.block_begin), ints(at.block_ids), plan.block_tokens};
   view_.token_ids = ints(at.token_ids);
   view_.token_rows = ints(at.token_rows);
   view_.rows = reinterpret_cast<const sample::SampleRow*>(at_device_ + at.sample_rows);

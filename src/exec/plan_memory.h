@@ -26,9 +26,8 @@ class PlanMemory {
 
   // Lays out the plan for `padded` sequences (at least the plan's). Those beyond the plan's are of one token each, in block
   // `pad_block`, and sampled too; only plans of one token and one row a sequence are padded. vocab bounds the tokens of
-  // changes. max_kv_len: the bound to name in the view.
-  // False: the device has no room.
-  bool fill(const sched::BatchPlan& plan, int padded, int32_t pad_block, int vocab, int max_kv_len);
+  // changes. False: the device has no room.
+  bool fill(const sched::BatchPlan& plan, int padded, int32_t pad_block, int vocab);
   // Queues the copy to the device, beside the kernels of the step before.
   void send(kernels::Context* context) const;
   const PlanView& view() const { return view_; }

@@ -99,10 +99,6 @@ struct BatchView {
   const int32_t* block_begin = nullptr;  // [S+1] into block_ids
   const int32_t* block_ids = nullptr;    // [B]
   int block_tokens = 16;                 // a multiple of 16
-  // What the host knows of the arrays, for the choice of kernels and grids. In recorded calls they are bounds that hold for
-  // every launch: read lengths from the arrays.
-  int max_query_tokens = 0;              // at least every sequence's tokens in this step; 1: each decodes one
-  int max_kv_len = 0;                    // at least every kv_len
 };
 
 // One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.

@@ -1,6 +1,7 @@
 #include "lab/bench_step.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/rng.h"
 
@@ -19,10 +20,41 @@ class Steps {
 
   bool fits() const { return int64_t(batch_) * blocks_each_ <= model_.device.total_blocks; }
 
-  // Every sequence advances by `count` tokens; logits are computed for the last token of each when asked.
-  void run(int count, bool logits) {
+  // Every sequence takes `count` tokens of a prompt. drain: waits for the step.
+  void prompt(int count, bool drain) {
+    begin_plan(count);
+    submit();
+    if (drain) wait(0);
+  }
+  // Every sequence decodes `steps` tokens, each the input of the next step; the executor runs as far ahead as it can.
+  void decode(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      begin_plan(1);
+      for (int s = 0; s < batch_; ++s) {
+        if (i > 0) plan_.token_ids[size_t(s)] = -1 - s;
+        sched::OutputRow r;
+        r.token_row = s;
+        r.sequence = s;
+        r.params = &params_;
+        r.history = history_;
+        r.position = length_;
+        plan_.rows.push_back(r);
+      }
+      submit();
+    }
+    wait(0);
+  }
+
+  void fill(int tokens) {
+    const int chunk = std::max(1, model_.device.max_step_tokens / batch_);
+    while (length_ < tokens) prompt(std::min(chunk, tokens - length_), false);
+    wait(0);
+  }
+  void rewind(int length) { length_ = length; }
+
+ private:
+  void begin_plan(int count) {
     plan_.clear();
-    history_.assign(1, 0);
     for (int s = 0; s < batch_; ++s) {
       for (int i = 0; i < count; ++i) {
         plan_.token_ids.push_back(int32_t(rng_.below(uint32_t(model_.scheduler.vocab))));
@@ -34,34 +66,33 @@ class Steps {
       const int blocks = (length_ + count + plan_.block_tokens - 1) / plan_.block_tokens;
       for (int b = 0; b < blocks; ++b) plan_.block_ids.push_back(s * blocks_each_ + b);
       plan_.block_begin.push_back(int32_t(plan_.block_ids.size()));
-      if (!logits) continue;
-      sched::OutputRow r;
-      r.token_row = plan_.num_tokens() - 1;
-      r.sequence = s;
-      r.params = &params_;
-      r.history = history_;
-      r.position = length_ + count;
-      plan_.rows.push_back(r);
     }
-    SLUICE_CHECK(executor_->submit(plan_).ok());
-    SLUICE_CHECK(executor_->collect().ok());
     length_ += count;
   }
-
-  void fill(int tokens) {
-    const int chunk = std::max(1, model_.device.max_step_tokens / batch_);
-    while (length_ < tokens) run(std::min(chunk, tokens - length_), false);
+  void submit() {
+    wait(executor_->depth() - 1);
+    check(executor_->submit(plan_));
+    ++in_flight_;
   }
-  void rewind(int length) { length_ = length; }
+  void wait(int left) {
+    for (; in_flight_ > left; --in_flight_) {
+      const auto result = executor_->collect();
+      check(result.ok() ? Status{} : result.error());
+    }
+  }
+  // A device's fault ends a benchmark.
+  static void check(const Status& s) {
+    if (!s.ok()) std::fprintf(stderr, "%s\n", s.error().message.c_str());
+    SLUICE_CHECK(s.ok());
+  }
 
- private:
   const LoadedModel& model_;
   std::unique_ptr<exec::DeviceExecutor> executor_;
   sched::BatchPlan plan_;
   Rng rng_;
   sample::SamplingParams params_;
-  std::vector<int32_t> history_;
-  int batch_, blocks_each_, length_ = 0;
+  const std::vector<int32_t> history_{0};
+  int batch_, blocks_each_, length_ = 0, in_flight_ = 0;
 };
 
 void summarise(BenchRow& row, std::vector<double> rates, double bytes_a_token, double flops_a_token, const MachineCeilings& machine) {
@@ -95,7 +126,7 @@ std::vector<BenchRow> bench_decode(const LoadedModel& m, const BenchOptions& o, 
     for (int repeat = -1; repeat < o.repeats; ++repeat) {  // the first warms up
       steps.rewind(o.context);
       const TimeUs begin = clock.now_us();
-      for (int i = 0; i < o.tokens; ++i) steps.run(1, true);
+      steps.decode(o.tokens);
       if (repeat >= 0) rates.push_back(double(batch) * o.tokens / (double(clock.now_us() - begin) * 1e-6));
     }
     BenchRow row{"decode", batch, o.context, 0, 0, 0, 0, 0, 0, 0};
