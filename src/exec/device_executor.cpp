@@ -25,9 +25,23 @@ size_t DeviceExecutor::kv_bytes_per_token(const model::ModelSpec& s, DType kv_ty
   return size_t(s.num_layers) * 2 * size_t(s.kv_heads) * size_t(s.head_dim) * size_t(dtype_bytes(kv_type));
 }
 
-size_t DeviceExecutor::activation_bytes(const model::ModelSpec& s, int max_step_tokens, int logit_rows) {
+size_t DeviceExecutor::step_bytes(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
   const size_t a_token = size_t(2 * s.dim + (2 * s.q_heads + 2 * s.kv_heads) * s.head_dim + 2 * s.ffn_dim) * 4;
-  return a_token * size_t(max_step_tokens) + size_t(logit_rows) * size_t(s.dim + s.vocab) * 4;
+  const int rows = logit_rows(kernels, o.max_sequences);
+  const kernels::ContextOptions c = context_options(s, kernels, o);
+  return a_token * size_t(o.max_step_tokens) + size_t(rows) * size_t(s.dim + s.vocab) * 4 + kernels.context_bytes(c) +
+         kSlots * (PlanMemory::kFirstBytes + size_t(c.max_tokens) * sizeof(int32_t));
+}
+
+kernels::ContextOptions DeviceExecutor::context_options(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
+  kernels::ContextOptions c;
+  c.threads = o.threads;
+  c.pin = o.pin_threads;
+  c.max_tokens = std::max(o.max_step_tokens, logit_rows(kernels, o.max_sequences));
+  c.device = kernels.device;
+  c.deterministic = o.deterministic;
+  c.max_dim = std::max({s.dim, s.ffn_dim, s.q_heads * s.head_dim});
+  return c;
 }
 
 int DeviceExecutor::logit_rows(const kernels::KernelTable& kernels, int max_sequences) {
@@ -46,13 +60,7 @@ DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, Device
   const kernels::KernelTable& table = model_->kernels();
   if (options_.depth == 0) options_.depth = table.host_memory ? 1 : kSlots;
   SLUICE_CHECK(options_.depth >= 1 && options_.depth <= kSlots);
-  kernels::ContextOptions c;
-  c.threads = options_.threads;
-  c.pin = options_.pin_threads;
-  c.max_tokens = std::max(options_.max_step_tokens, activations_.max_rows);
-  c.device = table.device;
-  c.deterministic = options_.deterministic;
-  c.max_dim = std::max({s.dim, s.ffn_dim, s.q_heads * s.head_dim});
+  const kernels::ContextOptions c = context_options(s, table, options_);
   context_ = table.create(c);
   if (!context_) ready_ = no_room("the scratch memory");
   if (!activations_.ok()) ready_ = no_room("the activations");

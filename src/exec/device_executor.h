@@ -46,7 +46,8 @@ class DeviceExecutor final : public Executor {
   int logit_rows() const { return activations_.max_rows; }
 
   static size_t kv_bytes_per_token(const model::ModelSpec& spec, DType kv_type);
-  static size_t activation_bytes(const model::ModelSpec& spec, int max_step_tokens, int logit_rows);
+  // Of backend memory that an executor takes beside the cache: activations, scratch, steps in flight. total_blocks is not read.
+  static size_t step_bytes(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   // Rows of logits that exist at once; a longer list is reduced tile by tile.
   static int logit_rows(const kernels::KernelTable& kernels, int max_sequences);
 
@@ -68,6 +69,7 @@ class DeviceExecutor final : public Executor {
     int seen = 0;
   };
 
+  static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   void make_caches();
   bool decodes_only(const sched::BatchPlan& plan) const;
   void run(const PlanView& view, Slot& slot, const Slot& before);

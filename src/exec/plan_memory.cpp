@@ -8,7 +8,7 @@
 namespace sluice::exec {
 namespace {
 
-constexpr size_t kFirstBytes = size_t{1} << 20, kAlign = 64;
+constexpr size_t kAlign = 64;
 
 }  // namespace
 

@@ -21,6 +21,7 @@ struct PlanView {
 
 class PlanMemory {
  public:
+  static constexpr size_t kFirstBytes = size_t{1} << 20;  // taken at once; more when a plan needs it
   explicit PlanMemory(const kernels::KernelTable& kernels);
   bool ok() const { return host_.ok() && device_.ok(); }
 

@@ -198,6 +198,8 @@ struct KernelTable {
   // Copies into backend memory before any call uses it; complete on return. false: the device failed. Any thread.
   bool (*load)(int device, void* to, const void* from, size_t bytes) noexcept;
 
+  // Of backend memory that create takes; 0 on a host.
+  size_t (*context_bytes)(const ContextOptions&) noexcept;
   Context* (*create)(const ContextOptions&) noexcept;
   void (*destroy)(Context*) noexcept;
 
@@ -225,6 +227,9 @@ struct KernelTable {
   size_t (*packed_bytes)(WeightType, int rows, int cols) noexcept;
   int pack_rows;
   void (*pack)(WeightType, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+  // Where packed row `row` (a multiple of pack_rows, or `rows`) begins: pack of [a, b) writes dst's bytes from a's to b's alone.
+  // May be null where host_memory is true.
+  size_t (*packed_offset)(WeightType, int rows, int cols, int row) noexcept;
 
   void (*embed)(Context*, const EmbedArgs&) noexcept;
   void (*linear)(Context*, const LinearArgs&) noexcept;

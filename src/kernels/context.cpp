@@ -19,6 +19,8 @@ void* scratch(size_t bytes) { return std::aligned_alloc(64, (bytes + 127) / 64 *
 
 }  // namespace
 
+size_t host_context_bytes(const ContextOptions&) noexcept { return 0; }
+
 Context* create_context(const ContextOptions& options) noexcept {
   auto* c = new (std::nothrow) Context{};
   if (!c) return nullptr;

@@ -23,6 +23,7 @@ struct Context {
   size_t partials_floats;
 };
 
+size_t host_context_bytes(const ContextOptions&) noexcept;
 Context* create_context(const ContextOptions&) noexcept;
 void destroy_context(Context*) noexcept;
 

@@ -17,8 +17,8 @@ class DiscardSink final : public sched::ResponseSink {
 
 }  // namespace
 
-CompletionRunner::CompletionRunner(LoadedModel& model)
-    : model_(model), executor_(model.make_executor()), scheduler_(model.scheduler, model.tokenizer) {}
+CompletionRunner::CompletionRunner(LoadedModel& model, std::unique_ptr<exec::DeviceExecutor> executor)
+    : model_(model), executor_(std::move(executor)), scheduler_(model.scheduler, model.tokenizer) {}
 CompletionRunner::~CompletionRunner() = default;
 
 // A pass of its own, so that asking for logits does not change what is sampled after.

@@ -31,9 +31,12 @@ struct RopeTables {
   kernels::BackendBuffer global_cos, global_sin, local_cos, local_sin;
 };
 
+size_t rope_bytes(const ModelSpec& spec, int max_context);
+
 class Model {
  public:
-  Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context);
+  // threads: for the rotary tables.
+  Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context, int threads = 1);
 
   const ModelSpec& spec() const { return spec_; }
   const Weights& weights() const { return weights_; }

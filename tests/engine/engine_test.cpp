@@ -84,7 +84,9 @@ struct Rig {
     engine::EngineOptions options;
     options.scheduler = model->scheduler;
     options.max_queue = size_t(s.max_queue);
-    engine = std::make_unique<engine::Engine>(options, model->tokenizer, model->make_executor(), &clock);
+    auto executor = model->make_executor();
+    if (!executor.ok()) ADD_FAILURE() << executor.error().message;
+    engine = std::make_unique<engine::Engine>(options, model->tokenizer, std::move(*executor), &clock);
   }
   std::shared_ptr<Waiter> send(sched::Submission s) {
     auto w = std::make_shared<Waiter>(s.n);

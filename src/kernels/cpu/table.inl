@@ -13,6 +13,7 @@ constexpr KernelTable make_table(const char* name) {
   t.release_staging = host_release;
   t.free_bytes = host_free_bytes;
   t.load = host_load;
+  t.context_bytes = host_context_bytes;
   t.create = create_context;
   t.destroy = destroy_context;
   t.upload = host_copy;

@@ -37,6 +37,7 @@ const char* fault_text(CudaContext* c);  // of the first error; nullptr: none
 
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept;
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+size_t packed_offset(WeightType type, int rows, int cols, int row) noexcept;
 void embed(Context* c, const EmbedArgs& a) noexcept;
 void linear(Context* c, const LinearArgs& a) noexcept;
 void norm(Context* c, const NormArgs& a) noexcept;

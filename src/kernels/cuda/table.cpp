@@ -71,6 +71,12 @@ void destroy(Context* context) noexcept {
   delete c;
 }
 
+size_t inputs_bytes(const ContextOptions& o) {
+  return size_t(std::max(1, o.max_tokens)) * size_t((std::max(1, o.max_dim) + 31) / 32 * 32) * sizeof(float);
+}
+
+size_t context_bytes(const ContextOptions& o) noexcept { return inputs_bytes(o) + kPartTiles * kPartFloats * sizeof(float); }
+
 Context* create(const ContextOptions& o) noexcept {
   auto* c = new (std::nothrow) CudaContext{};
   if (!c) return nullptr;
@@ -86,7 +92,7 @@ Context* create(const ContextOptions& o) noexcept {
     c->pool = nullptr;
   }
   const auto make_event = [](cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDisableTiming) == cudaSuccess; };
-  const size_t bytes = size_t(c->max_tokens) * c->max_dim * sizeof(float);
+  const size_t bytes = inputs_bytes(o);
   if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking) != cudaSuccess || !make_event(&c->copied) ||
@@ -130,6 +136,7 @@ KernelTable make_table(int device) {
   t.release_staging = release_staging;
   t.free_bytes = free_bytes;
   t.load = load;
+  t.context_bytes = context_bytes;
   t.create = create;
   t.destroy = destroy;
   t.upload = upload;
@@ -145,6 +152,7 @@ KernelTable make_table(int device) {
   t.packed_bytes = packed_bytes;
   t.pack_rows = 16;
   t.pack = pack;
+  t.packed_offset = packed_offset;
   t.embed = embed;
   t.linear = linear;
   t.norm = norm;
@@ -174,6 +182,10 @@ size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
 void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
   const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
   std::memcpy(static_cast<char*>(dst) + at, static_cast<const char*>(src) + at, row * size_t(row_end - row_begin));
+}
+
+size_t packed_offset(WeightType type, int, int cols, int row) noexcept {
+  return size_t(row) * quant::row_bytes(*quant::find_format(type), size_t(cols));
 }
 
 }  // namespace cuda
