@@ -24,7 +24,7 @@ Result<std::vector<const kernels::KernelTable*>> tables(const KernelBenchOptions
     return std::vector<const kernels::KernelTable*>{t};
   }
   std::vector<const kernels::KernelTable*> all{kernels::reference_kernels()};
-  for (const char* isa : {"avx2", "avx512"})
+  for (const char* isa : kernels::kCpuIsas)
     if (const kernels::KernelTable* t = kernels::cpu_kernels(isa, nullptr)) all.push_back(t);
   return all;
 }

@@ -17,7 +17,7 @@ void declare_model(Flags& f, lab::LoadOptions& o) {
   f.add("-o,--threads", o.threads, "worker threads (0: every core)");
   f.add("--device", o.device, "cpu, cuda or cuda:N");
   f.add("--deterministic", o.deterministic, "results independent of the batch, where a backend does not give that anyway");
-  f.add("--isa", o.isa, "avx2, avx512 or reference: forces lower kernels");
+  f.add("--isa", o.isa, "avx2, avxvnni, avx512, avx512bf16 or reference: forces lower kernels");
   f.add("--pin-threads", o.pin_threads, "one core a worker");
   f.add("--kv-type", o.kv_type, "element type of the cache: f32, f16, bf16");
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");

@@ -180,11 +180,12 @@ struct ContextOptions {
 };
 
 struct KernelTable {
-  const char* name;              // "reference", "avx2", "avx512", "cuda"
+  const char* name;              // "reference", "avx2", "avx512bf16", "cuda"
   int device;                    // which of the backend's devices; 0 for a host's
   bool host_memory;              // backend memory is the process's own
   bool batch_invariant;          // the bitwise contract holds in every context
   bool int8_inputs;              // products of quantised weights round their inputs to int8
+  bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16
   bool half_products;            // products of many tokens round both factors to 11 bits (tf32)
 
   // Zeroed, aligned to 64 bytes; nullptr: no room. Any thread.
@@ -245,8 +246,10 @@ struct KernelTable {
 
 // The backends that this build and this machine can run. nullptr: not here (and `why` says so when given).
 const KernelTable* reference_kernels();
-// isa: "" = best of this machine; or "avx2", "avx512".
+// isa: "" = best of this machine; or one of kCpuIsas.
 const KernelTable* cpu_kernels(const char* isa, const char** why);
+// Names of the instruction sets that are built in, the plainest first.
+inline constexpr const char* kCpuIsas[] = {"avx2", "avxvnni", "avx512", "avx512bf16"};
 const KernelTable* cuda_kernels(int device, const char** why);
 
 }  // namespace sluice::kernels

@@ -31,6 +31,7 @@ Context* create_context(const ContextOptions& options) noexcept {
   const size_t elements = size_t(c->max_tokens) * c->max_dim;
   c->act_quant = static_cast<uint8_t*>(scratch(elements / 32 * kActBlockBytes));
   c->act_float = static_cast<float*>(scratch(elements * sizeof(float)));
+  c->act_pairs = static_cast<uint32_t*>(scratch(elements / 2 * sizeof(uint32_t)));
   c->partials = static_cast<float*>(scratch(c->partials_floats * sizeof(float)));
   try {
     c->pool = new ThreadPool(c->threads, options.pin);
@@ -38,7 +39,7 @@ Context* create_context(const ContextOptions& options) noexcept {
   } catch (...) {
     c->pool = nullptr;
   }
-  if (!c->pool || !c->act_quant || !c->act_float || !c->partials) {
+  if (!c->pool || !c->act_quant || !c->act_float || !c->act_pairs || !c->partials) {
     destroy_context(c);
     return nullptr;
   }
@@ -50,6 +51,7 @@ void destroy_context(Context* c) noexcept {
   delete c->pool;
   std::free(c->act_quant);
   std::free(c->act_float);
+  std::free(c->act_pairs);
   std::free(c->partials);
   delete c;
 }

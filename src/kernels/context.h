@@ -19,6 +19,7 @@ struct Context {
   int threads, max_tokens, max_dim;
   uint8_t* act_quant;      // quantised inputs of one linear call
   float* act_float;        // its float inputs, for float weights
+  uint32_t* act_pairs;     // its inputs as pairs of bfloat16, where such weights are multiplied in pairs
   float* partials;         // attention partial results
   size_t partials_floats;
 };

@@ -18,7 +18,7 @@ struct LoadOptions {
   std::string weight_type = "bf16";  // of random weights
   uint64_t weight_seed = 1;
   std::string save;               // where to write the random weights as a file
-  std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
+  std::string isa;                // "" best; one of kernels::kCpuIsas; "reference" for the plain float kernels
   std::string device = "cpu";     // "cuda", "cuda:1"
   bool deterministic = false;     // results independent of the batch, where a backend does not give that anyway
   int threads = 0;                // 0: as many as the machine has

@@ -21,7 +21,7 @@ using namespace kernels;
 
 inline std::vector<const KernelTable*> backends() {
   std::vector<const KernelTable*> all{reference_kernels()};
-  for (const char* isa : {"avx2", "avx512"})
+  for (const char* isa : kCpuIsas)
     if (const KernelTable* t = cpu_kernels(isa, nullptr)) all.push_back(t);
   if (const KernelTable* t = cuda_kernels(0, nullptr)) all.push_back(t);
   const char* only = std::getenv("SLUICE_BACKEND");  // one of them by name

@@ -42,18 +42,21 @@ TEST(ChecksList, FindsAWrongKernel) {
   EXPECT_EQ(failed, (std::set<std::string>{"attention", "linear", "rows"}));
 }
 
+// Sums of int8 products are exact and folded in one order. Pairs of bfloat16 are not: that set's float products stand apart.
 TEST(InstructionSets, GiveTheSameProductsToTheBit) {
-  const KernelTable *a = cpu_kernels("avx2", nullptr), *b = cpu_kernels("avx512", nullptr);
-  if (!a || !b) GTEST_SKIP() << "needs both instruction sets";
+  std::vector<const KernelTable*> sets;
+  for (const char* isa : kCpuIsas)
+    if (const KernelTable* t = cpu_kernels(isa, nullptr)) sets.push_back(t);
   for (WeightType type : kAllTypes) {
     // No prologue: exp and the norm's sum are free to differ, products are not.
     Rng rng(5);
     const int tokens = 11, rows = 40, cols = 512;
     const std::vector<uint8_t> file = random_weight(rng, type, rows, cols);
     const std::vector<float> x = random_floats(rng, size_t(tokens) * cols);
-    std::vector<float> y[2];
-    for (int i = 0; i < 2; ++i) {
-      const KernelTable& t = i ? *b : *a;
+    std::vector<float> first;
+    for (const KernelTable* set : sets) {
+      const KernelTable& t = *set;
+      if (t.bf16_inputs && type == WeightType::kBF16) continue;
       const Packed w = pack_weight(t, type, rows, cols, file);
       const OnBackend<float> in(t, x), out(t, std::vector<float>(size_t(tokens) * rows));
       const ContextPtr context = make_context(t, 2);
@@ -64,9 +67,10 @@ TEST(InstructionSets, GiveTheSameProductsToTheBit) {
       args.num_outputs = 1;
       args.out[0] = {w.weight, nullptr, out.data(), rows, false};
       t.linear(context.get(), args);
-      y[i] = out.read(context.get());
+      const std::vector<float> y = out.read(context.get());
+      if (first.empty()) first = y;
+      EXPECT_EQ(bits_differ(first, y), 0) << t.name << " " << quant::find_format(type)->name;
     }
-    EXPECT_EQ(bits_differ(y[0], y[1]), 0) << quant::find_format(type)->name;
   }
 }
 

@@ -32,7 +32,7 @@ class Bench final : public Invocation {
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
     f.add("--device", load_.device, "cpu, cuda or cuda:N");
     f.add("--deterministic", load_.deterministic, "results independent of the batch, where a backend does not give that anyway");
-    f.add("--isa", load_.isa, "avx2, avx512 or reference");
+    f.add("--isa", load_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference");
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "element type of the cache");
     f.add("--block-tokens", load_.block_tokens, "tokens a cache block");

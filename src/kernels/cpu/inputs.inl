@@ -3,7 +3,7 @@
 // Tokens go in panels of as many as a register tile takes (the last panel as wide as what is left); everything a tile reads
 // of its tokens lies together. Quantised panel of M tokens, per block of 32 k:
 //   s8 q[M][32], f32 scale[M], f32 scale * sum[M], s32 -sum[M], s32 -(sum of k 0..15)[M], s32 -(sum of k 16..31)[M]
-// Float panel of M tokens: f32 [K][M].
+// Float panel of M tokens: f32 [K][M]; pair panel: two bf16 [K / 2][M][2].
 
 template <int M>
 struct BlockOf {
@@ -72,5 +72,17 @@ static void transpose_row(const LinearArgs& a, const float* x, int cols, float* 
     const int n = cols - k < kLanes ? cols - k : kLanes;
     f_store(v, prologue_at(a, x, cols, factor, k, n));
     for (int i = 0; i < n; ++i) panel[size_t(k + i) * width + m] = v[i];
+  }
+}
+
+// Token m of a pair panel.
+static void pair_row(const LinearArgs& a, const float* x, int cols, uint32_t* panel, int width, int m) {
+  const float factor = prologue_factor(a, x, cols);
+  for (int k = 0; k < cols; k += kLanes) {
+    uint16_t v[kLanes];
+    const int n = cols - k < kLanes ? cols - k : kLanes;
+    f_to_bf16(v, prologue_at(a, x, cols, factor, k, n));
+    if (n % 2 != 0) v[n] = 0;
+    for (int i = 0; i < n; i += 2) panel[size_t(k + i) / 2 * size_t(width) + m] = uint32_t(v[i]) | uint32_t(v[i + 1]) << 16;
   }
 }

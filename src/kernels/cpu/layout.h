@@ -7,7 +7,8 @@
 //          6-bit types 2 x 64 bytes: bits 2c, 2c + 1 of byte (r, b) of half h are bits 4, 5 of k = 16h + 4c + b
 //   scale  a block of 16 rows each: f16 d (and f16 m), or u8 scale and u8 min, or two s8 scales (Q6_K, 16 k each)
 //   super  K-quants, once a chunk: f16 d of 16 rows (and f16 dmin)
-// Float types: [K][16]. Bytes are those of the file but for the wider K-quant scales.
+// F32 and F16: [K][16]. BF16: [K / 2][16][2], two k side by side as instructions that multiply pairs want them; an odd K has a
+// zero at its end. Bytes are those of the file but for the wider K-quant scales.
 // Everything here has internal linkage: files of different instruction sets include it.
 #pragma once
 #include <cstddef>
@@ -56,6 +57,7 @@ constexpr ChunkLayout chunk_layout(WeightType type) {
 }
 
 constexpr size_t tile_bytes(WeightType type, int cols) {
+  if (type == WeightType::kBF16) cols += cols % 2;
   if (is_float_type(type)) return (size_t(cols) * kTileRows * (type == WeightType::kF32 ? 4 : 2) + 63) / 64 * 64;
   const int n = chunk_blocks(type);
   return size_t((cols / kBlock + n - 1) / n) * size_t(chunk_layout(type).bytes);

@@ -11,6 +11,8 @@ constexpr TileFn tile_fn() {
   constexpr int kMost = is_float_type(T) ? kFloatTokens : kQuantTokens;
   if constexpr (M > kMost) {
     return nullptr;
+  } else if constexpr (T == WeightType::kBF16 && kPairProducts) {
+    return pair_tile<R, M, FromMemory>;
   } else if constexpr (is_float_type(T)) {
     return float_tile<T, R, M, FromMemory>;
   } else {
@@ -51,7 +53,7 @@ struct LinearJob {
   const LinearArgs* args;
   Context* context;
   int cols;
-  bool any_quant, any_float;
+  bool any_quant, any_float, any_pairs;
   int tiles[kMaxLinearOutputs];
   size_t tile_bytes[kMaxLinearOutputs];
   int group;                             // row tiles a task
@@ -62,6 +64,10 @@ struct LinearJob {
 // Where the panel that begins with this token starts.
 SIMD uint8_t* quant_panel(const LinearJob& j, int first_token) {
   return j.context->act_quant + size_t(first_token) * (j.cols / kBlock) * kActBlockBytes;
+}
+SIMD bool in_pairs(WeightType type) { return kPairProducts && type == WeightType::kBF16; }
+SIMD uint32_t* pair_panel(const LinearJob& j, int first_token) {
+  return j.context->act_pairs + size_t(first_token) * size_t((j.cols + 1) / 2);
 }
 SIMD float* float_panel(const LinearJob& j, int first_token) {
   return j.context->act_float + size_t(first_token) * size_t(j.cols);
@@ -75,6 +81,8 @@ static void prepare_token(const LinearJob& j, int t) {
     quantise_row(a, x, j.cols, quant_panel(j, t / kQuantTokens * kQuantTokens), width(kQuantTokens), t % kQuantTokens);
   if (j.any_float)
     transpose_row(a, x, j.cols, float_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
+  if (j.any_pairs)
+    pair_row(a, x, j.cols, pair_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
 }
 
 static void input_task(void* p, int i, int) noexcept {
@@ -94,7 +102,9 @@ static void product(const LinearJob& j, int output, int tile0, int tile1, int to
   for (int token = token0; token < token1; token += most) {
     const int m = token1 - token < most ? token1 - token : most;
     t.token = token;
-    t.panel = floats ? static_cast<const void*>(float_panel(j, token)) : quant_panel(j, token);
+    t.panel = in_pairs(o.weight.type) ? static_cast<const void*>(pair_panel(j, token))
+              : floats                ? static_cast<const void*>(float_panel(j, token))
+                                      : quant_panel(j, token);
     t.row_vector = tile0 * kParts;
     if (m == 1)
       for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) table.fn[0](t);
@@ -136,7 +146,7 @@ static void linear(Context* c, const LinearArgs& a) noexcept {
   size_t largest_tile = 1;
   for (int i = 0; i < a.num_outputs; ++i) {
     const PackedWeight& w = a.out[i].weight;
-    (is_float_type(w.type) ? j.any_float : j.any_quant) = true;
+    (in_pairs(w.type) ? j.any_pairs : is_float_type(w.type) ? j.any_float : j.any_quant) = true;
     j.tiles[i] = (w.rows + kTileRows - 1) / kTileRows;
     j.tile_bytes[i] = tile_bytes(w.type, w.cols);
     total_tiles += j.tiles[i];

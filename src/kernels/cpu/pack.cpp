@@ -126,7 +126,11 @@ void pack(WeightType type, int, int cols, const void* src, void* dst, int row_be
     for (int r = 0; r < std::min(kTileRows, row_end - row0); ++r) {
       const uint8_t* row = static_cast<const uint8_t*>(src) + size_t(row0 + r) * row_bytes;
       if (is_float_type(type)) {
-        for (int k = 0; k < cols; ++k) std::memcpy(tile + (size_t(k) * kTileRows + r) * element, row + k * element, element);
+        const bool pairs = type == WeightType::kBF16;
+        for (int k = 0; k < cols; ++k) {
+          const size_t at = pairs ? (size_t(k / 2) * kTileRows + r) * 2 + k % 2 : size_t(k) * kTileRows + r;
+          std::memcpy(tile + at * element, row + k * element, element);
+        }
         continue;
       }
       for (int b = 0; b < cols / kBlock; ++b) {

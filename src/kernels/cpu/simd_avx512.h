@@ -1,5 +1,5 @@
-// Vectors of one instruction set for the template kernels: AVX-512 with VNNI, 16 lanes. Included inside the namespace of
-// isa_avx512.cpp only. Integer sums are exact in every implementation of this interface.
+// Vectors of one instruction set for the template kernels: AVX-512 with VNNI, 16 lanes; with BF16 where the file is
+// compiled for it. Included inside the namespaces of isa_avx512.cpp and isa_avx512bf16.cpp only. Integer sums are exact in every implementation of this interface.
 constexpr int kLanes = 16;
 constexpr int kQuantTokens = 8;   // tokens a register tile, quantised weights
 constexpr int kFloatTokens = 8;   // ... float weights
@@ -83,3 +83,15 @@ struct Byte { I w; };
 constexpr bool kByteNeedsOffset = true;
 SIMD Byte byte_weights(I w) { return {w}; }
 SIMD I dot_4(I acc, Byte w, const int8_t* a) { return _mm512_dpbusd_epi32(acc, w.w, i_set1_at(a)); }
+
+// Pairs of bfloat16, as 32-bit lanes: the first (lower) and the second as floats.
+SIMD F f_first_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+SIMD F f_second_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000)))); }
+#ifdef __AVX512BF16__
+constexpr bool kPairProducts = true;
+// acc + both products of every lane's pair with the pair x.
+SIMD F dot_pair(F acc, I w, uint32_t x) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(int(x))); }
+#else
+constexpr bool kPairProducts = false;
+SIMD F dot_pair(F acc, I, uint32_t) { return acc; }
+#endif

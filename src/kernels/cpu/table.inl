@@ -7,6 +7,7 @@ constexpr KernelTable make_table(const char* name) {
   t.host_memory = true;
   t.batch_invariant = true;
   t.int8_inputs = true;
+  t.bf16_inputs = kPairProducts;
   t.allocate = host_allocate;
   t.release = host_release;
   t.allocate_staging = host_allocate;

@@ -236,7 +236,18 @@ template <WeightType T>
 SIMD F float_weights(const uint8_t* p, int k) {
   if constexpr (T == WeightType::kF32) return f_load(reinterpret_cast<const float*>(p) + size_t(k) * kTileRows);
   if constexpr (T == WeightType::kF16) return f_from_half(p + size_t(k) * kTileRows * 2);
-  if constexpr (T == WeightType::kBF16) return f_from_bf16(p + size_t(k) * kTileRows * 2);
+}
+// Weights k and k + 1, k even.
+template <WeightType T>
+SIMD void float_weight_pair(const uint8_t* p, int k, F& w0, F& w1) {
+  if constexpr (T == WeightType::kBF16) {
+    const I pairs = i_load(p + size_t(k) * kTileRows * 2);
+    w0 = f_first_of_pair(pairs);
+    w1 = f_second_of_pair(pairs);
+  } else {
+    w0 = float_weights<T>(p, k);
+    w1 = float_weights<T>(p, k + 1);
+  }
 }
 
 // Float weights: even and odd k in chains of their own, added at the end.
@@ -246,7 +257,7 @@ static void float_tile(const TileArgs& t) {
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) {
     const int v = t.row_vector + r;
-    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes * kElement;
+    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes * (T == WeightType::kF16 ? 2 : 4);
   }
   const auto* x = static_cast<const float*>(t.panel);
   F even[R][M], odd[R][M];
@@ -258,7 +269,8 @@ static void float_tile(const TileArgs& t) {
   for (; k + 2 <= t.cols; k += 2) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const F w0 = float_weights<T>(rows[r], k), w1 = float_weights<T>(rows[r], k + 1);
+      F w0, w1;
+      float_weight_pair<T>(rows[r], k, w0, w1);
       if constexpr (FromMemory) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * kElement + kAhead);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
@@ -269,7 +281,12 @@ static void float_tile(const TileArgs& t) {
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    const F w = k < t.cols ? float_weights<T>(rows[r], k) : f_zero();
+    F w = f_zero(), beyond;
+    if constexpr (T == WeightType::kBF16) {
+      if (k < t.cols) float_weight_pair<T>(rows[r], k, w, beyond);
+    } else {
+      if (k < t.cols) w = float_weights<T>(rows[r], k);
+    }
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
       if (k < t.cols) even[r][m] = f_fma(w, f_set1(x[size_t(k) * M + m]), even[r][m]);
@@ -277,4 +294,38 @@ static void float_tile(const TileArgs& t) {
     }
   }
   store_tile<R, M>(t, even);
+}
+
+// Pairs of bfloat16 multiplied at once: even and odd pairs in chains of their own, added at the end.
+template <int R, int M, bool FromMemory>
+static void pair_tile(const TileArgs& t) {
+  const uint8_t* rows[R];
+  for (int r = 0; r < R; ++r) rows[r] = t.weights + size_t(t.row_vector + r) * t.tile_bytes;
+  const auto* x = static_cast<const uint32_t*>(t.panel);
+  const int pairs = (t.cols + 1) / 2;
+  F chain[2][R][M];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) chain[0][r][m] = chain[1][r][m] = f_zero();
+  const auto step = [&](int k, F (&acc)[R][M]) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const I w = i_load(rows[r] + size_t(k) * kTileRows * 4);
+      if constexpr (FromMemory) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + kAhead);
+#pragma GCC unroll 8
+      for (int m = 0; m < M; ++m) acc[r][m] = dot_pair(acc[r][m], w, x[size_t(k) * M + m]);
+    }
+  };
+  int k = 0;
+  for (; k + 2 <= pairs; k += 2) {
+    step(k, chain[0]);
+    step(k + 1, chain[1]);
+  }
+  if (k < pairs) step(k, chain[0]);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) chain[0][r][m] = f_add(chain[0][r][m], chain[1][r][m]);
+  store_tile<R, M>(t, chain[0]);
 }

@@ -10,6 +10,7 @@ const KernelTable* reference_kernels() {
       .host_memory = true,
       .batch_invariant = true,
       .int8_inputs = false,
+      .bf16_inputs = false,
       .half_products = false,
       .allocate = host_allocate,
       .release = host_release,

@@ -42,11 +42,12 @@ struct Truth {
   std::vector<double> noise;  // the same of weight * (largest input of its block) / 254: what int8 inputs may be off by
   // The largest error of got, in units of what is allowed. Float sums: a few roundings, 1e-5 of size. Int8 inputs: an error
   // uniform in +-amax / 254 has a deviation of that over sqrt(3); six deviations, since there are many outputs.
-  // Half products (tf32): each factor is off by at most 2^-11 of itself, a term by a deviation of 4e-4, and again six.
-  double error(const std::vector<float>& got, bool int8_inputs, bool half_products = false) const {
+  // Half products: both factors rounded to 11 bits (tf32, f16) are off by at most 2^-11 of themselves, a term by a deviation of
+  // 4e-4, and again six; inputs rounded to bf16's 8 bits by 2^-9, a term by a deviation of 1.1e-3, and six of those.
+  double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5) const {
     double worst = 0;
     for (size_t i = 0; i < y.size(); ++i) {
-      const double allowed = (half_products ? 2.5e-3 : 1e-5) * size[i] + (int8_inputs ? 6 / std::sqrt(3.0) * noise[i] : 0) + 1e-30;
+      const double allowed = float_error * size[i] + (int8_inputs ? 6 / std::sqrt(3.0) * noise[i] : 0) + 1e-30;
       keep_worst(worst, std::abs(got[i] - y[i]) / allowed);
     }
     return worst;
@@ -151,7 +152,8 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
     if (deterministic && t.batch_invariant) continue;  // nothing else to see
     const ContextPtr context = make_context(t, 2, 320, 2048, deterministic);
     const std::vector<float> y = LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens);
-    keep_worst(v.error, want.error(y, int8_inputs, t.half_products && !deterministic));
+    const bool bf16_inputs = t.bf16_inputs && c.type == WeightType::kBF16, half_products = t.half_products && !deterministic;
+    keep_worst(v.error, want.error(y, int8_inputs, bf16_inputs ? 7e-3 : half_products ? 2.5e-3 : 1e-5));
   }
   return v;
 }
@@ -296,7 +298,7 @@ std::vector<SpeedCase> speeds() {
 extern const KernelCheck check_linear{
     "linear",
     "float sums: 1e-5 of the terms' root sum of squares; int8 inputs: six deviations of an error uniform in half a quant; half "
-    "products: six deviations of 2^-11 a factor; whole numbers as float sums; rows alone, together and shared: no bit",
+    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-9; whole numbers as float sums; rows alone, together and shared: no bit",
     cases, speeds};
 
 }  // namespace sluice::lab
