@@ -27,7 +27,7 @@ void print_json(const lab::ThroughputReport& r, int max_sequences) {
       {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"steady_tok_s", r.steady_tok_s},
       {"steady_step_ms", r.steady_step_ms}, {"steps", r.steps}, {"preemptions", r.preemptions},
       {"ttft_ms", {{"p50", r.ttft_ms.p50}, {"p90", r.ttft_ms.p90}, {"p99", r.ttft_ms.p99}}},
-      {"first_error", r.first_error}}.dump() << "\n";
+      {"planned_bytes", r.planned_bytes}, {"used_bytes", r.used_bytes}, {"first_error", r.first_error}}.dump() << "\n";
 }
 
 void print_text(const lab::ThroughputReport& r, int max_sequences) {
@@ -37,6 +37,7 @@ void print_text(const lab::ThroughputReport& r, int max_sequences) {
   std::printf("%.1f output tokens/s, %.1f in all\n", r.output_tok_s, r.total_tok_s);
   if (r.steady_tok_s > 0) std::printf("while all decode: %.1f tokens/s, %.3f ms a step\n", r.steady_tok_s, r.steady_step_ms);
   std::printf("time to first token: p50 %.1f, p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p99);
+  if (r.used_bytes) std::printf("device memory: %.0f MB planned, %.0f MB used\n", double(r.planned_bytes) * 1e-6, double(r.used_bytes) * 1e-6);
   if (!r.first_error.empty()) std::printf("first error: %s\n", r.first_error.c_str());
 }
 

@@ -24,6 +24,7 @@ struct Context {
   size_t partials_floats;
 };
 
+size_t host_context_bytes(const ContextOptions&) noexcept;
 Context* create_context(const ContextOptions&) noexcept;
 void destroy_context(Context*) noexcept;
 
@@ -37,6 +38,12 @@ uint64_t host_free_bytes(int device) noexcept;
 bool host_load(int device, void* to, const void* from, size_t bytes) noexcept;
 void host_copy(Context*, void* to, const void* from, size_t bytes) noexcept;
 const char* host_synchronize(Context*) noexcept;
+void host_mark(Context*, int number) noexcept;
+const char* host_wait(Context*, int number) noexcept;
+bool host_begin_graph(Context*) noexcept;  // there are none
+Graph* host_end_graph(Context*) noexcept;
+void host_launch_graph(Context*, Graph*) noexcept;
+void sample_rows(Context*, const SampleArgs&) noexcept;
 void gather_rows(Context*, const GatherArgs&) noexcept;
 void embed_rows(Context*, const EmbedArgs&) noexcept;
 void copy_block(Context*, const CopyBlockArgs&) noexcept;

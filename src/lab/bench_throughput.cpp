@@ -143,7 +143,8 @@ Result<ThroughputReport> bench_throughput(const LoadedModel& m, const std::vecto
   engine::EngineOptions options;
   options.scheduler = m.scheduler;
   options.max_queue = requests.size();
-  engine::Engine engine(options, m.tokenizer, m.make_executor(), &clock);
+  SLUICE_ASSIGN(auto executor, m.make_executor());
+  engine::Engine engine(options, m.tokenizer, std::move(executor), &clock);
   ThroughputReport report;
   std::vector<Times> times(requests.size());
   std::vector<sched::Submission> submissions;
@@ -169,6 +170,8 @@ Result<ThroughputReport> bench_throughput(const LoadedModel& m, const std::vecto
   }
   gate.wait();
   report.requests = int(requests.size());
+  report.planned_bytes = m.memory.free_before ? m.memory.total() : 0;
+  report.used_bytes = used_memory(m);
   report.steps = engine.stats().steps - steps;
   report.preemptions = engine.stats().preemptions;
   summarise(report, times, begin);

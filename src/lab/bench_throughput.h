@@ -25,6 +25,7 @@ struct ThroughputReport {
   double steady_tok_s = 0, steady_step_ms = 0;
   uint64_t steps = 0, preemptions = 0;
   Percentiles ttft_ms;
+  uint64_t planned_bytes = 0, used_bytes = 0;  // of a device's memory
   std::string first_error;
 };
 

@@ -13,6 +13,12 @@
 
 namespace sluice::lab {
 
+Result<std::unique_ptr<exec::DeviceExecutor>> LoadedModel::make_executor() const {
+  auto executor = std::make_unique<exec::DeviceExecutor>(model, device);
+  SLUICE_TRY(executor->ready());
+  return executor;
+}
+
 std::string resolve_model(const std::string& model) {
   std::error_code ec;
   if (std::filesystem::exists(model, ec)) return model;
@@ -72,6 +78,21 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& o) {
   return Error{ErrorCode::kUnsupported, std::string(why) + " (--isa reference runs anywhere)", "--isa"};
 }
 
+// All but the number of blocks.
+static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::KernelTable& kernels, DType kv_type) {
+  exec::DeviceOptions d;
+  d.threads = o.threads > 0 ? o.threads : default_threads();
+  d.pin_threads = o.pin_threads;
+  d.kv_type = kv_type;
+  d.block_tokens = o.block_tokens;
+  d.max_step_tokens = step_tokens(o, kernels);
+  d.max_sequences = o.max_sequences;
+  d.depth = o.depth;
+  d.graphs = !o.no_graphs;
+  d.deterministic = o.deterministic;
+  return d;
+}
+
 uint64_t available_memory(const kernels::KernelTable& kernels) {
   if (!kernels.host_memory) return kernels.free_bytes(kernels.device);
   uint64_t kib = 0;
@@ -84,10 +105,16 @@ uint64_t available_memory(const kernels::KernelTable& kernels) {
   return kib * 1024;
 }
 
+uint64_t used_memory(const LoadedModel& m) {
+  const uint64_t free = m.memory.free_before ? available_memory(m.model->kernels()) : 0;
+  return m.memory.free_before > free ? m.memory.free_before - free : 0;
+}
+
 Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
                                const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
   if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
+  if (o.depth < 0 || o.depth > 2) return invalid(std::to_string(o.depth) + " is outside 0..2", "--depth");
   if (o.max_sequences < 1 || o.max_sequences > 4096)
     return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
   const int max_step_tokens = step_tokens(o, kernels);
@@ -108,16 +135,19 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
     p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
-  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, max_step_tokens);
+  p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
+  p.activation_bytes += model::rope_bytes(spec, wanted_context);
   if (!o.kv_memory.empty()) {
     SLUICE_ASSIGN(p.kv_bytes, parse_bytes(o.kv_memory, "--kv-memory"));
   } else {
-    // A quarter of what is left, at least one whole context where that fits, never more than every sequence could use.
-    const uint64_t left = available > p.weights_bytes + p.activation_bytes ? available - p.weights_bytes - p.activation_bytes : 0;
-    const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token;
-    p.kv_bytes = std::min({std::max(left / 4, std::min(context_bytes, left / 2)), context_bytes * uint64_t(o.max_sequences), uint64_t{64} << 30});
+    const uint64_t fixed = p.weights_bytes + p.activation_bytes + (kernels.host_memory ? 0 : kDeviceReserve);
+    const uint64_t left = available > fixed ? available - fixed : 0;
+    const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token, useful = context_bytes * uint64_t(o.max_sequences);
+    // A host's: at least one whole context where that fits.
+    p.kv_bytes = kernels.host_memory ? std::min({std::max(left / 4, std::min(context_bytes, left / 2)), useful, uint64_t{64} << 30})
+                                     : std::min(left, useful);
   }
   const uint64_t blocks = std::min<uint64_t>(p.kv_bytes / block_bytes, 1 << 24);
   if (blocks < 2)
@@ -164,21 +194,21 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
-  if (!kernels->host_memory && m.memory.total() > available_memory(*kernels))
-    return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "', which has " +
-                 std::to_string(available_memory(*kernels)) + " free", "--device"};
+  if (!kernels->host_memory) {
+    m.memory.free_before = available_memory(*kernels);
+    if (m.memory.total() > m.memory.free_before)
+      return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "' (weights " +
+                   std::to_string(m.memory.weights_bytes) + ", cache " + std::to_string(m.memory.kv_bytes) + ", a step " +
+                   std::to_string(m.memory.activation_bytes) + "), which has " + std::to_string(m.memory.free_before) + " free", "--device"};
+  }
   auto weights = model::load_weights(file, *spec, *kernels, threads, progress);
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  m.device.threads = threads;
-  m.device.pin_threads = o.pin_threads;
-  SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));
+  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  m.device = device_options(o, *kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
-  m.device.block_tokens = o.block_tokens;
-  m.device.max_step_tokens = step_tokens(o, *kernels);
-  m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
@@ -186,7 +216,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;
-  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context);
+  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;
 }

@@ -2,9 +2,9 @@
 // text does not depend on its neighbours, and a draft model with the same noise mostly agrees with its target
 // (coupled sampling, arXiv:2408.07978). The same numbers on every backend.
 #pragma once
-#include <cmath>
 #include <cstdint>
 
+#include "base/portable_log.h"
 #include "base/rng.h"
 
 namespace sluice::sample {
@@ -21,7 +21,7 @@ class Noise {
       block_ = philox4x32({group, position_, choice_, 0x5A17C0DEu}, key_);
       group_ = group;
     }
-    return -std::log(-std::log(unit_float(block_[uint32_t(token) % 4])));
+    return -portable_log(-portable_log(unit_float(block_[uint32_t(token) % 4])));
   }
 
  private:

@@ -34,47 +34,28 @@ Scratch& scratch() {
   return s;
 }
 
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, double lse, int32_t num_top) {
-  std::vector<TokenLogprob> top;
-  if (num_top <= 0) return top;
+void top_logprobs(std::span<const float> logits, double lse, int32_t num_top, TokenLogprob* top) {
+  if (num_top <= 0) return;
   auto& order = scratch().order;
   order.resize(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
   const size_t k = std::min(size_t(num_top), order.size());
   std::partial_sort(order.begin(), order.begin() + k, order.end(), Falling{logits});
-  for (size_t i = 0; i < k; ++i) top.push_back({order[i], float(double(logits[order[i]]) - lse)});
-  return top;
+  for (size_t i = 0; i < k; ++i) top[i] = {order[i], float(double(logits[order[i]]) - lse)};
 }
 
-void apply_penalties(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  auto x = in.logits;
-  if (p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0) {
-    auto& counts = scratch().counts;
-    if (counts.size() < x.size()) counts.resize(x.size(), 0);
-    // Repetition looks at prompt and output; presence and frequency at output alone. A visited token is marked once.
-    for (size_t i = 0; i < in.history.size(); ++i) {
-      const int32_t t = in.history[i];
-      if (p.repetition_penalty != 1 && counts[t] == 0) {
-        x[t] = x[t] > 0 ? x[t] / p.repetition_penalty : x[t] * p.repetition_penalty;
-        counts[t] = -1;
-      }
-    }
-    for (int32_t t : in.history) counts[t] = 0;
-    for (size_t i = size_t(in.prompt_tokens); i < in.history.size(); ++i) ++counts[in.history[i]];
-    for (size_t i = size_t(in.prompt_tokens); i < in.history.size(); ++i) {
-      const int32_t t = in.history[i];
-      if (counts[t] == 0) continue;
-      x[t] -= p.presence_penalty + p.frequency_penalty * float(counts[t]);
-      counts[t] = 0;
-    }
+void apply(std::span<float> x, std::span<LogitChange> changes) {
+  for (LogitChange& c : changes) {
+    float& v = x[c.token];
+    c.raw = v;
+    if (c.divide != 1) v = v > 0 ? v / c.divide : v * c.divide;
+    v -= c.subtract;
+    v += c.add;
   }
-  for (const auto& [token, bias] : p.logit_bias) x[token] += bias;
-  for (int32_t t : in.banned) x[t] = kNegInf;
 }
 
 // Leaves in order[0..n) the tokens that top_k, top_p and min_p keep, most likely first. x is logits / T.
-size_t truncate(std::span<const float> x, const SamplingParams& p, std::vector<int32_t>& order) {
+size_t truncate(std::span<const float> x, const SampleRow& p, std::vector<int32_t>& order) {
   order.resize(x.size());
   for (size_t i = 0; i < x.size(); ++i) order[i] = int32_t(i);
   const Falling falling{x};
@@ -88,36 +69,32 @@ size_t truncate(std::span<const float> x, const SamplingParams& p, std::vector<i
   const float max = x[order[0]];
   if (p.top_p < 1) {
     // Sort only as far as the mass reaches: 256 tokens, then 8 times as many, until top_p is covered.
-    double total = 0;
-    for (size_t i = 0; i < kept; ++i) total += std::exp(double(x[order[i]] - max));
-    const double wanted = double(p.top_p) * total;
-    double mass = 0;
+    uint64_t total = 0, mass = 0;
+    for (size_t i = 0; i < kept; ++i) total += token_mass(x[order[i]], max);
+    const double wanted = double(p.top_p) * double(total);
     size_t sorted = 0, n = 0;
-    while (n < kept && mass < wanted) {
+    while (n < kept && double(mass) < wanted) {
       if (n == sorted) {
         const size_t next = std::min(kept, std::max<size_t>(256, sorted * 8));
         std::partial_sort(order.begin() + sorted, order.begin() + next, order.begin() + kept, falling);
         sorted = next;
       }
-      mass += std::exp(double(x[order[n++]] - max));
+      mass += token_mass(x[order[n++]], max);
     }
     kept = std::max<size_t>(n, 1);
   }
-  if (p.min_p > 0) {
-    const float floor = max + std::log(p.min_p);
+  if (p.log_min_p < 0) {
+    const float floor = max + p.log_min_p;
     const auto end = std::partition(order.begin(), order.begin() + kept, [&](int32_t t) { return x[t] >= floor; });
     kept = std::max<size_t>(size_t(end - order.begin()), 1);
   }
   return kept;
 }
 
-int32_t choose(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  auto x = in.logits;
-  if (p.temperature == 0) return argmax(x);
-  const float inverse = 1.0f / p.temperature;
-  for (float& v : x) v *= inverse;
-  Noise noise(p.seed, p.choice, in.position);
+int32_t choose(std::span<float> x, const SampleRow& p) {
+  if (p.inverse_temperature == 0) return argmax(x);
+  for (float& v : x) v *= p.inverse_temperature;
+  Noise noise(uint64_t{p.seed_high} << 32 | p.seed_low, p.choice, p.position);
   int32_t best = -1;
   float best_value = kNegInf;
   // Equal values go to the smaller id, so the order in which candidates come does not matter.
@@ -128,7 +105,7 @@ int32_t choose(const SampleInput& in) {
       best_value = v;
     }
   };
-  const bool truncates = (p.top_k > 0 && size_t(p.top_k) < x.size()) || p.top_p < 1 || p.min_p > 0;
+  const bool truncates = (p.top_k > 0 && size_t(p.top_k) < x.size()) || p.top_p < 1 || p.log_min_p < 0;
   if (!truncates) {
     // Noise never exceeds kMaxGumbel, so a token that far below the leader cannot win: skip its logarithms.
     constexpr float kMaxGumbel = 17.0f, kMinGumbel = -2.9f;  // of a uniform in (2^-24, 1 - 2^-24)
@@ -154,30 +131,80 @@ double log_sum_exp(std::span<const float> x) {
   return double(max) + std::log(sum);
 }
 
-SampledToken sample(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  SampledToken out;
-  if (p.num_logprobs < 0) {
-    if (!p.is_plain_greedy() || !in.banned.empty()) apply_penalties(in);
-    out.token = choose(in);
-    return out;
-  }
-  const double lse = log_sum_exp(in.logits);
-  out.top = top_logprobs(in.logits, lse, p.num_logprobs);
-  thread_local std::vector<float> raw;  // the chain overwrites the logits; the chosen token's raw value is needed after
-  raw.assign(in.logits.begin(), in.logits.end());
-  apply_penalties(in);
-  out.token = choose(in);
-  out.logprob = float(double(raw[out.token]) - lse);
-  return out;
+uint64_t token_mass(float x, float max) {
+  const double mass = std::exp(double(x - max));
+  return mass > 0 ? uint64_t(mass * 0x1p46 + 0.5) : 0;  // a NaN weighs nothing
 }
 
-SampledToken score(std::span<const float> logits, int32_t target, int32_t num_top) {
-  SampledToken out;
-  const double lse = log_sum_exp(logits);
-  out.token = target;
-  out.logprob = float(double(logits[target]) - lse);
-  out.top = top_logprobs(logits, lse, num_top);
+SampleRow make_row(const SamplingParams& p, int64_t position) {
+  SampleRow r;
+  r.inverse_temperature = p.temperature == 0 ? 0 : 1.0f / p.temperature;
+  r.top_k = p.top_k;
+  r.top_p = p.top_p;
+  r.log_min_p = p.min_p > 0 ? std::log(p.min_p) : 0;
+  r.seed_low = uint32_t(p.seed);
+  r.seed_high = uint32_t(p.seed >> 32);
+  r.choice = p.choice;
+  r.position = uint32_t(position);
+  r.num_logprobs = p.num_logprobs;
+  return r;
+}
+
+void add_changes(const SamplingParams& p, std::span<const int32_t> history, int32_t prompt_tokens,
+                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out) {
+  const bool penalises = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
+  if (!penalises && p.logit_bias.empty() && banned.empty()) return;
+  auto& index = scratch().counts;  // 1 + where a token's change is, from `begin` on
+  if (index.size() < size_t(vocab)) index.resize(size_t(vocab), 0);
+  const size_t begin = out.size();
+  const auto change = [&](int32_t token) -> LogitChange& {
+    int32_t& at = index[size_t(token)];
+    if (at == 0) {
+      out.emplace_back().token = token;
+      at = int32_t(out.size() - begin);
+    }
+    return out[begin + size_t(at) - 1];
+  };
+  if (penalises) {
+    // Repetition looks at prompt and output, once a token; presence and frequency at output alone.
+    if (p.repetition_penalty != 1)
+      for (int32_t t : history) change(t).divide = p.repetition_penalty;
+    for (int32_t t : history.subspan(size_t(prompt_tokens))) change(t).add += 1;  // a count, for now
+    for (LogitChange& c : std::span(out).subspan(begin)) {
+      if (c.add > 0) c.subtract = p.presence_penalty + p.frequency_penalty * c.add;
+      c.add = 0;
+    }
+  }
+  for (const auto& [token, bias] : p.logit_bias) change(token).add += bias;
+  for (int32_t t : banned) change(t).add = kNegInf;
+  for (const LogitChange& c : std::span(out).subspan(begin)) index[size_t(c.token)] = 0;
+}
+
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top) {
+  SampledRow out;
+  const bool scores = row.target >= 0, wants = scores || row.num_logprobs >= 0;
+  const double lse = wants ? log_sum_exp(logits) : 0;
+  top_logprobs(logits, lse, row.num_logprobs, top);
+  if (scores) {
+    out.token = row.target;
+    out.logprob = float(double(logits[row.target]) - lse);
+    return out;
+  }
+  float raw = 0;  // the chain overwrites the logits, by temperature at the end
+  apply(logits, changes);
+  if (wants && row.inverse_temperature != 0) {
+    thread_local std::vector<float> kept;
+    kept.assign(logits.begin(), logits.end());
+    out.token = choose(logits, row);
+    raw = kept[size_t(out.token)];
+  } else {
+    out.token = choose(logits, row);
+    raw = logits[out.token];
+  }
+  if (!wants) return out;
+  for (const LogitChange& c : changes)
+    if (c.token == out.token) raw = c.raw;
+  out.logprob = float(double(raw) - lse);
   return out;
 }
 

@@ -10,7 +10,11 @@ namespace sluice::sample {
 namespace {
 
 SampledToken draw(std::vector<float> logits, SamplingParams p, int64_t position, std::vector<int32_t> history = {}, int prompt = 0, std::vector<int32_t> banned = {}) {
-  return sample({logits, &p, history, prompt, position, banned});
+  std::vector<LogitChange> changes;
+  add_changes(p, history, prompt, banned, int32_t(logits.size()), changes);
+  TokenLogprob top[kMaxLogprobs];
+  const SampledRow row = sample_row(logits, make_row(p, position), changes, top);
+  return {row.token, row.logprob, {top, top + std::max(0, p.num_logprobs)}};
 }
 
 std::vector<double> softmax(const std::vector<float>& x, double t) {
@@ -137,6 +141,29 @@ TEST(Sampler, LogprobsAreOfTheRawDistribution) {
   EXPECT_EQ(t.top[0].token, 4);
   EXPECT_NEAR(t.top[0].logprob, std::log(q[4]), 1e-5);
   EXPECT_EQ(t.top[2].token, 1);
+}
+
+TEST(Sampler, ScoresATarget) {
+  SampleRow row;
+  row.target = 2;
+  row.num_logprobs = 1;
+  std::vector<float> x = kLogits;
+  TokenLogprob top[1];
+  const SampledRow got = sample_row(x, row, {}, top);
+  EXPECT_EQ(got.token, 2);
+  EXPECT_NEAR(got.logprob, std::log(softmax(kLogits, 1)[2]), 1e-5);
+  EXPECT_EQ(top[0].token, 4);
+  EXPECT_EQ(x, kLogits);
+}
+
+TEST(Sampler, TheLogarithmIsClose) {
+  for (float x : {1.0f, 0x1p-24f, 1 - 0x1p-24f, 0.5f, 0.70710677f, 0.7071068f, 3.0f, 16.6f, 1e-30f, 5.9e-8f})
+    EXPECT_NEAR(portable_log(x), std::log(double(x)), 2e-7 * std::abs(std::log(double(x)))) << x;
+  Rng rng(3);
+  for (int i = 0; i < 100000; ++i) {
+    const float x = rng.uniform();
+    EXPECT_NEAR(portable_log(x), std::log(double(x)), 2.4e-7 * std::abs(std::log(double(x)))) << x;
+  }
 }
 
 TEST(Sampler, NanLogitsGiveATokenNotACrash) {

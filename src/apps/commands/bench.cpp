@@ -38,6 +38,8 @@ class Bench final : public Invocation {
     f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
     f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 2048 on a device)");
     f.add("--max-sequences", load_.max_sequences, "throughput: sequences that run at once (0: every request, at most 1024)");
+    f.add("--depth", load_.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");
+    f.add("--no-graphs", load_.no_graphs, "launch every kernel of a step by itself");
     f.add("--kv-memory", load_.kv_memory, "memory for the cache, such as 2GiB");
     f.add("--lengths", lengths_, "throughput: FILE or FILE:LIST, JSON with the lists \"prompt\" and \"output\" of lengths");
     f.add("-b,--batch", batches_, "batch sizes of decode, \"1,4,16\"");
@@ -106,7 +108,7 @@ class Bench final : public Invocation {
     const lab::MachineCeilings m = model.model->kernels().host_memory
         ? lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes)) : lab::MachineCeilings{};
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
-    const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
+    SLUICE_ASSIGN(const auto rows, what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m));
     print_rows(rows, m);
     return 0;
   }
@@ -115,15 +117,15 @@ class Bench final : public Invocation {
     if (json_) {
       Json list = Json::array();
       for (const lab::BenchRow& r : rows)
-        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max},
+        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max}, {"step_ms", r.step_ms},
                         {"gb_s", r.gb_s}, {"gflop_s", r.gflop_s}, {"pct_of_bandwidth", r.pct_of_bandwidth}, {"pct_of_compute", r.pct_of_compute}});
       std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
       return;
     }
-    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
-                "", "batch", "context", "tokens/s", "min..max", "GB/s", "%", "GFLOP/s", "%");
+    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
+                "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
     for (const lab::BenchRow& r : rows)
-      std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %7.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
+      std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %9.3f %8.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.step_ms, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
   }
 
   Status parse_slo() {

@@ -14,10 +14,18 @@ constexpr KernelTable make_table(const char* name) {
   t.release_staging = host_release;
   t.free_bytes = host_free_bytes;
   t.load = host_load;
+  t.context_bytes = host_context_bytes;
   t.create = create_context;
   t.destroy = destroy_context;
   t.upload = host_copy;
   t.download = host_copy;
+  t.prefetch = host_copy;
+  t.mark = host_mark;
+  t.wait = host_wait;
+  t.begin_graph = host_begin_graph;
+  t.end_graph = host_end_graph;
+  t.launch_graph = host_launch_graph;
+  t.destroy_graph = host_launch_graph;
   t.synchronize = host_synchronize;
   t.packed_bytes = packed_bytes;
   t.pack_rows = kTileRows;
@@ -29,6 +37,7 @@ constexpr KernelTable make_table(const char* name) {
   t.attention = attention;
   t.gather = gather_rows;
   t.copy_block = copy_block;
+  t.sample = sample_rows;
   t.parallel_for = parallel_for;
   return t;
 }

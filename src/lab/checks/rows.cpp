@@ -26,22 +26,24 @@ Verdict norm(const KernelTable& t, int dim, int tokens, bool accumulate) {
   return v;
 }
 
+// Every other id refers to a token that an earlier step drew.
 Verdict embed(const KernelTable& t, WeightType type) {
   const ContextPtr context = make_context(t, 2);
   Rng rng(4);
   const int vocab = 20, dim = 256, tokens = 19;
   const std::vector<uint8_t> table = random_weight(rng, type, vocab, dim);
   const std::vector<float> rows = decode_weight(type, table, vocab, dim);
-  std::vector<int32_t> ids(tokens);
+  std::vector<int32_t> ids(tokens), drawn(tokens);
   std::vector<float> want;
-  for (int32_t& id : ids) {
-    id = int32_t(rng.below(vocab));
-    for (int k = 0; k < dim; ++k) want.push_back(rows[size_t(id) * dim + k] * 1.5f);
+  for (int i = 0; i < tokens; ++i) {
+    drawn[size_t(tokens - 1 - i)] = int32_t(rng.below(vocab));
+    ids[size_t(i)] = i % 2 ? -1 - (tokens - 1 - i) : drawn[size_t(tokens - 1 - i)];
+    for (int k = 0; k < dim; ++k) want.push_back(rows[size_t(drawn[size_t(tokens - 1 - i)]) * dim + k] * 1.5f);
   }
   const OnBackend<float> out(t, std::vector<float>(want.size()));
-  const OnBackend<int32_t> where(t, ids);
+  const OnBackend<int32_t> where(t, ids), sampled(t, drawn);
   const OnBackend<uint8_t> file(t, table);
-  t.embed(context.get(), {tokens, where.data(), type, file.data(), table.size() / vocab, dim, 1.5f, out.data()});
+  t.embed(context.get(), {tokens, where.data(), type, file.data(), table.size() / vocab, dim, 1.5f, out.data(), sampled.data()});
   return {bits_differ(out.read(context.get()), want), {}};
 }
 
