@@ -1,5 +1,6 @@
 // Speed of one backend's kernels: products by weight type and tokens, attention by shape, and the cost of a fork and join.
 //   kernels_bench [avx512 | avx2 | reference] [threads] [rows] [cols]
+//   kernels_bench --device cuda [8b] [135m] [f16] [quants] [attention]   (device_bench.cpp)
 // Times are the best of many runs with warm caches where the data fit; "cold" runs go through weights larger than the
 // caches, which is what decoding a token does. Threads: the pool's. Source of the method: none beyond a clock.
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "bench/device_bench.h"
 #include "kernels/abi.h"
 #include "quant/weight_format.h"
 
@@ -101,6 +103,7 @@ void bench_attention(const KernelTable* t, Context* context, int tokens, int len
 
 int main(int argc, char** argv) {
   const std::string_view name = argc > 1 ? argv[1] : "";
+  if (name == "--device" && argc > 2 && std::string_view(argv[2]) == "cuda") return bench::device_bench(argc - 3, argv + 3);
   const char* why = nullptr;
   const KernelTable* t = name == "reference" ? reference_kernels() : cpu_kernels(argc > 1 ? argv[1] : "", &why);
   if (!t) return std::fprintf(stderr, "kernels_bench: %s\n", why), 1;

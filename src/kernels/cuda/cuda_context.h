@@ -7,13 +7,16 @@
 
 namespace sluice::kernels::cuda {
 
+class Library;
+
 constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
 
 struct CudaContext : Context {
   int device, processors;
   cudaStream_t stream;
   bool deterministic;
-  float* inputs;        // [max_tokens, max_dim]: what a prologue leaves
+  Library* library;     // products of many tokens; nullptr where it is not to be had
+  float* inputs;        // [max_tokens, max_dim]: what a prologue leaves (as floats, or as up to three parts of half their size)
   float* parts;         // partial sums of a product whose columns several blocks share
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/library.h"
 #include "kernels/thread_pool.h"
 #include "quant/weight_format.h"
 
@@ -61,6 +62,7 @@ void destroy(Context* context) noexcept {
     cudaStreamSynchronize(c->stream);
     cudaStreamDestroy(c->stream);
   }
+  delete c->library;
   cudaFree(c->inputs);
   cudaFree(c->parts);
   delete c->pool;
@@ -81,7 +83,7 @@ Context* create(const ContextOptions& o) noexcept {
   } catch (...) {
     c->pool = nullptr;
   }
-  const size_t bytes = size_t(c->max_tokens) * c->max_dim * sizeof(float);
+  const size_t bytes = size_t(c->max_tokens) * c->max_dim * (c->deterministic ? 6 : 4);
   if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
@@ -91,6 +93,7 @@ Context* create(const ContextOptions& o) noexcept {
     destroy(c);
     return nullptr;
   }
+  if (!c->deterministic) c->library = Library::open().release();
   return c;
 }
 
