@@ -1,29 +1,16 @@
 // Cache layout here: keys and values [G][block_tokens][D] in a block. Attention: a block of eight warps for each query head
 // of each token; warp w takes the tiles of 32 positions with index = w mod 8, so that what a token's result is folded from
 // depends on its position alone. In a tile a lane scores one key, then the lanes share the value's elements.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <algorithm>
 
-#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-
-template <class T> __device__ float to_float(T v);
-template <> __device__ float to_float(float v) { return v; }
-template <> __device__ float to_float(__half v) { return __half2float(v); }
-template <> __device__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
-
-template <class T> __device__ T from_float(float v);
-template <> __device__ float from_float<float>(float v) { return v; }
-// Clamped: an infinite key or value would spoil every later token. (A NaN stays one.)
-template <> __device__ __half from_float<__half>(float v) {
-  return __float2half_rn(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v);
-}
-template <> __device__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
 
 // Element (g, slot, 0) of the block that holds `position` of sequence s, in elements from the cache's start.
 __device__ inline size_t cache_at(const BatchView& b, size_t block_elements, int s, int position, int g, int dim) {
@@ -173,13 +160,25 @@ void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
   note(c, cudaGetLastError());
 }
 
-void attention(Context* context, const AttentionArgs& a) noexcept {
-  CudaContext* c = of(context);
-  if (a.batch.num_tokens <= 0 || !begin(c)) return;
+void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept {
   switch (a.cache.dtype) {
     case DType::kF32: launch_attention<float>(c, a); break;
     case DType::kF16: launch_attention<__half>(c, a); break;
     case DType::kBF16: launch_attention<__nv_bfloat16>(c, a); break;
+  }
+}
+
+void attention(Context* context, const AttentionArgs& a) noexcept {
+  CudaContext* c = of(context);
+  if (a.batch.num_tokens <= 0 || !begin(c)) return;
+  if (c->deterministic || !tensor_cores_take(a)) {
+    attend_exactly(c, a);
+  } else {
+    const int group = a.q_heads / a.kv_heads, decodes = a.batch.num_sequences;
+    // One sequence is of one kind; of several, only the device knows which are of which.
+    const bool one = decodes == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
+    if (!one || few) attend_few(c, a);
+    if (a.batch.num_tokens > decodes && (!one || !few)) attend_many(c, a);
   }
   note(c, cudaGetLastError());
 }

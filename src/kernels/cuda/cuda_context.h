@@ -18,6 +18,8 @@ struct CudaContext : Context {
   Library* library;     // products of many tokens; nullptr where it is not to be had
   float* inputs;        // [max_tokens, max_dim]: what a prologue leaves (as floats, or as up to three parts of half their size)
   float* parts;         // partial sums of a product whose columns several blocks share
+  float* splits;        // partial results of attention (attention.h), and how many of each unit's have arrived
+  int* arrivals;
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];
 };

@@ -1,6 +1,7 @@
 // Products of f16 and bf16 weights with up to 16 tokens: what decoding does, so the weights' bytes are all that counts. A block
 // walks tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the
-// weights as the left factor. A chunk's columns are taken in the order in which a lane's 16-byte loads bring them; the inputs
+// weights as the left factor. There is a block a processor, so that the next kernel's blocks can come in and load their first
+// weights while this one's work. A chunk's columns are taken in the order in which a lane's 16-byte loads bring them; the inputs
 // are read in the same order, and a sum does not mind. Weights go from memory to registers kDepth chunks ahead: the first
 // before the kernel waits for its inputs, the next tile's while this one is being folded. No float of a token depends on
 // another's: a column of the product is folded from its own inputs, in an order that K alone decides.
@@ -16,8 +17,10 @@ namespace {
 
 constexpr int kWarps = kPrologueThreads / 32, kDepth = 4, kChunk = 64, kTileRows = 16;
 constexpr int kPad = 32;                    // halves after a row of inputs in shared memory: neighbours start half the banks apart
-constexpr int kFusedTokens = 2;             // up to here, blocks prepare their inputs themselves
-constexpr size_t kFusedBytes = 96 * 1024;   // and if these many bytes of shared memory hold them
+constexpr int kFusedTokens = 2;             // up to here, blocks prepare their inputs themselves,
+constexpr int kFusedCols = 8192;            // if rows are no longer than this
+constexpr size_t kFusedBytes = size_t{kFusedTokens} * 3 * (kFusedCols + kPad) * 2;
+constexpr int kAhead = 8192;                // bytes of each row of the first tile, after those in registers, that the cache is told to get
 
 struct FewArgs {
   Product p;
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, 
   wait_for_previous();
   H* row = inputs + size_t(blockIdx.x) * cols;
   const size_t part_stride = size_t(gridDim.x) * cols;
-  prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps,
+  prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y,
               [&](int k, const float v[8]) { store_parts<H, parts>(row + k, part_stride, v); });
 }
 
@@ -94,6 +97,15 @@ __device__ inline void load_chunk(uint4 w[4], const Tile& tile, int chunk, int c
   w[1] = load_weight(tile.lower + at);
   w[2] = load_weight(tile.upper + at + 64);
   w[3] = load_weight(tile.lower + at + 64);
+}
+
+// Asks the second-level cache for what follows the chunks that are on their way to registers.
+__device__ inline void fetch_ahead(const Tile& tile, size_t row_bytes) {
+  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kChunk * 2;
+  if (threadIdx.x >= kTileRows || row_bytes <= kLoaded) return;
+  const uint8_t* from = tile.out->weight + size_t(min(tile.row + int(threadIdx.x), tile.out->rows - 1)) * row_bytes + kLoaded;
+  const uint32_t bytes = uint32_t(min(row_bytes - kLoaded, size_t{kAhead}));
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
 // sums += weights of one chunk * inputs. in: the chunk's first input of this lane's token (lane / 4), or null past the last.
@@ -131,6 +143,7 @@ __global__ void __launch_bounds__(kPrologueThreads, 2) few_kernel(const __grid_c
   uint4 w[kDepth][4];
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) load_chunk(w[i], next, warp + i * kWarps, chunks);
+  fetch_ahead(next, next.out->row_bytes);
   wait_for_previous();
 
   const H* inputs = static_cast<const H*>(a.inputs);
@@ -139,7 +152,7 @@ __global__ void __launch_bounds__(kPrologueThreads, 2) few_kernel(const __grid_c
     pitch += kPad;
     H* rows = reinterpret_cast<H*>(dynamic);
     for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps,
+      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
                   [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
     __syncthreads();
     inputs = rows;
@@ -195,7 +208,7 @@ void launch_few(CudaContext* c, const FewArgs& a) {
   const auto kernel = few_kernel<H, column_tiles, parts, fused>;
   const size_t shared = fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0;
   if (shared > 32 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kFusedBytes)));
-  const int blocks = std::min(a.tile_end[a.p.outputs - 1], 2 * c->processors);
+  const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early(c->stream, dim3(unsigned(blocks)), kPrologueThreads, shared, kernel, a));
 }
 
@@ -204,7 +217,7 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
   FewArgs f{p, {}, c->inputs, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.tokens <= kFusedTokens && size_t(p.tokens) * parts * (p.cols + kPad) * sizeof(H) <= kFusedBytes)
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols)
     return launch_few<H, 1, parts, true>(c, f);
   // A deterministic context comes here with any number of tokens.
   for (int first = 0; first < p.tokens; first += kFewTokens) {
@@ -228,7 +241,9 @@ bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept {
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
   const auto go = [&]<class H>(H* to) {
     const auto kernel = parts == 1 ? halves_kernel<H, 1> : halves_kernel<H, 3>;
-    note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens)), kPrologueThreads, 0, kernel, a, cols, to));
+    // Only a norm needs the whole row in one block.
+    const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
+    note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
   };
   if (type == WeightType::kF16) go(reinterpret_cast<__half*>(c->inputs));
   else go(reinterpret_cast<__nv_bfloat16*>(c->inputs));

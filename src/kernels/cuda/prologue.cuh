@@ -7,7 +7,7 @@
 
 namespace sluice::kernels::cuda {
 
-constexpr int kPrologueThreads = 256;
+constexpr int kPrologueThreads = 256, kPrologueStep = kPrologueThreads * 8;
 
 __device__ inline void load8(const float* p, float v[8]) {
   const float4 a = __ldcg(reinterpret_cast<const float4*>(p)), b = __ldcg(reinterpret_cast<const float4*>(p) + 1);
@@ -20,13 +20,15 @@ __device__ inline float gated(Prologue prologue, float v, float up) {
   return __fdividef(v, 1.0f + __expf(-u)) * up;
 }
 
-// emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues).
+// emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues). Blocks may share
+// a row that has no norm: this is number `share` of `shares`.
 template <class Emit>
-__device__ inline void prepare_row(Prologue prologue, const float* x, int cols, const float* norm_weight, float eps, Emit emit) {
-  constexpr int kHeld = 4, kStep = kPrologueThreads * 8;  // groups that a thread holds between the sum and the scaling
+__device__ inline void prepare_row(Prologue prologue, const float* x, int cols, const float* norm_weight, float eps, int share, int shares,
+                                   Emit emit) {
+  constexpr int kHeld = 4, kStep = kPrologueStep;  // groups that a thread holds between the sum and the scaling
   const int first = int(threadIdx.x) * 8;
   if (prologue != Prologue::kRmsNorm) {
-    for (int k = first; k < cols; k += kStep) {
+    for (int k = first + share * kStep; k < cols; k += shares * kStep) {
       float v[8], up[8];
       load8(x + k, v);
       if (prologue != Prologue::kNone) {

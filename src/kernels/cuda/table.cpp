@@ -5,6 +5,7 @@
 #include <mutex>
 #include <new>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/library.h"
 #include "kernels/thread_pool.h"
@@ -65,6 +66,8 @@ void destroy(Context* context) noexcept {
   delete c->library;
   cudaFree(c->inputs);
   cudaFree(c->parts);
+  cudaFree(c->splits);
+  cudaFree(c->arrivals);
   delete c->pool;
   delete c;
 }
@@ -88,7 +91,10 @@ Context* create(const ContextOptions& o) noexcept {
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
       cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
-      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess) {
+      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->splits), kSplitFloats * sizeof(float)) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->arrivals), kSplitUnits * sizeof(int)) != cudaSuccess ||
+      cudaMemsetAsync(c->arrivals, 0, kSplitUnits * sizeof(int), c->stream) != cudaSuccess) {
     cudaGetLastError();
     destroy(c);
     return nullptr;
