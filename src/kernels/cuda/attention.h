@@ -6,7 +6,7 @@ namespace sluice::kernels::cuda {
 
 // Partial results of split attention: a unit is up to 16 rows (a token's query head each) of one sequence and KV head.
 constexpr int kSplitUnits = 2048, kSplitRows = 16;
-constexpr size_t kSplitFloats = size_t(kSplitUnits) * kSplitRows * (kMaxHeadDim + 2);
+constexpr size_t kSplitFloats = size_t(kSplitUnits) * kSplitRows * (kMaxHeadDim + 4);
 
 // float32 in one order for each token: caches of every type, any head size.
 void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept;

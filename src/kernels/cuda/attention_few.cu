@@ -16,12 +16,12 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4, kTile = 16, kRound = kWarps * kTile;
-constexpr int kSplitLeast = 256;     // positions that a split should have at least
+constexpr int kSplitLeast = 128;     // positions that a split should have at least
 constexpr float kLog2E = 1.4426950408889634f;
 
 struct Splits {
   int count, row_tiles;
-  float* parts;     // [unit][split][rows][D + 2]: unnormalised sums, maximum, sum of weights
+  float* parts;     // [unit][split][rows][D + 4]: unnormalised sums, maximum, sum of weights
   int* arrivals;    // [unit], zero between launches
 };
 
@@ -223,10 +223,10 @@ __device__ inline void add_values(Rows<H, dim, column_tiles>& r, const Values<di
   }
 }
 
-// The warps' rows into shared memory: [warp][rows][dim + 2].
+// The warps' rows into shared memory: [warp][rows][dim + 4].
 template <class H, int dim, int column_tiles>
 __device__ inline void leave_rows(const Rows<H, dim, column_tiles>& r, float* shared) {
-  constexpr int kPitch = dim + 2, kRows = 8 * column_tiles;
+  constexpr int kPitch = dim + 4, kRows = 8 * column_tiles;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j) {
@@ -248,39 +248,47 @@ __device__ inline void leave_rows(const Rows<H, dim, column_tiles>& r, float* sh
   }
 }
 
-struct Merged {
-  float value, highest, total;
-};
-// Element d of row r of `count` partial results, step floats apart, folded in order.
+// Rows of `count` partial results, `step` floats apart, folded in order: four elements a thread.
 template <int dim>
-__device__ inline Merged merged(const float* from, size_t step, int count, int d) {
-  Merged m{0, -INFINITY, 0};
-  for (int i = 0; i < count; ++i) m.highest = fmaxf(m.highest, __ldcg(from + i * step + dim));
-  for (int i = 0; i < count; ++i) {
-    const float highest = __ldcg(from + i * step + dim);
-    const float share = highest == -INFINITY ? 0.0f : exp2_fast(highest - m.highest);
-    m.value += share * __ldcg(from + i * step + d);
-    m.total += share * __ldcg(from + i * step + dim + 1);
+__device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts) {
+  constexpr int kPitch = dim + 4;
+  const int group = a.q_heads / a.kv_heads;
+  for (int i = threadIdx.x; i < p.rows * (dim / 4); i += kWarps * 32) {
+    const int r = i / (dim / 4), d = i % (dim / 4) * 4;
+    const float* row = from + r * kPitch;
+    float4 sum{};
+    float highest = -INFINITY, total = 0;
+#pragma unroll 8
+    for (int k = 0; k < count; ++k) highest = fmaxf(highest, row[k * step + dim]);
+#pragma unroll 8
+    for (int k = 0; k < count; ++k) {
+      const float4 v = *reinterpret_cast<const float4*>(row + k * step + d);
+      const float2 scale = *reinterpret_cast<const float2*>(row + k * step + dim);
+      const float share = scale.x == -INFINITY ? 0.0f : exp2_fast(scale.x - highest);
+      sum.x = fmaf(share, v.x, sum.x), sum.y = fmaf(share, v.y, sum.y), sum.z = fmaf(share, v.z, sum.z), sum.w = fmaf(share, v.w, sum.w);
+      total = fmaf(share, scale.y, total);
+    }
+    if (to_parts) {
+      *reinterpret_cast<float4*>(to_parts + r * kPitch + d) = sum;
+      if (d == 0) *reinterpret_cast<float2*>(to_parts + r * kPitch + dim) = {highest, total};
+      continue;
+    }
+    const float share = 1.0f / total;
+    const int at = p.row + r;
+    float* out = a.out + size_t(p.token + at / group) * a.out_stride + size_t(p.head * group + at % group) * dim + d;
+    out[0] = sum.x * share, out[1] = sum.y * share, out[2] = sum.z * share, out[3] = sum.w * share;
   }
-  return m;
-}
-
-template <int dim>
-__device__ inline void store_row(const AttentionArgs& a, const Part& p, int r, int d, const Merged& m) {
-  const int group = a.q_heads / a.kv_heads, row = p.row + r;
-  a.out[size_t(p.token + row / group) * a.out_stride + size_t(p.head * group + row % group) * dim + d] = m.value / m.total;
 }
 
 template <class H, int dim, int column_tiles>
 __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid_constant__ AttentionArgs a, Splits splits) {
   using R = Rows<H, dim, column_tiles>;
-  constexpr int kPitch = dim + 2;
+  constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
   __shared__ bool last;
   let_next_begin();
-  wait_for_previous();
   Part p;
-  if (!find_part<R::kRows>(a, splits, p)) return;
+  if (!find_part<R::kRows>(a, splits, p)) return wait_for_previous();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t block_elements = a.cache.block_stride / sizeof(H);
   const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[p.sequence];
@@ -295,7 +303,12 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   int position = p.from + warp * kTile;
   Keys<dim> keys;
   size_t at = 0, next_at = 0;
-  if (position < p.to) keys.load(keys_base + (at = offset(position)));
+  if (position < p.to) at = offset(position);
+  // What earlier steps left in the cache need not be waited for.
+  const bool early = position < p.to && position + kTile <= p.end - p.tokens;
+  if (early) keys.load(keys_base + at);
+  wait_for_previous();
+  if (position < p.to && !early) keys.load(keys_base + at);
   R rows;
   rows.begin(a, p);
   if (position + kRound < p.to) next_at = offset(position + kRound);
@@ -317,24 +330,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   const int unit = blockIdx.x * gridDim.y + blockIdx.y;
   const size_t split_floats = size_t(R::kRows) * kPitch;
   float* parts = splits.parts + size_t(unit) * splits.count * split_floats;
-  for (int i = threadIdx.x; i < p.rows * dim; i += kWarps * 32) {
-    const int r = i / dim, d = i % dim;
-    Merged m{0, -INFINITY, 0};
-    const float* from = shared + r * kPitch;
-    for (int w = 0; w < kWarps; ++w) m.highest = fmaxf(m.highest, from[w * split_floats + dim]);
-    for (int w = 0; w < kWarps; ++w) {
-      const float highest = from[w * split_floats + dim], share = highest == -INFINITY ? 0.0f : exp2_fast(highest - m.highest);
-      m.value += share * from[w * split_floats + d];
-      m.total += share * from[w * split_floats + dim + 1];
-    }
-    if (whole) {
-      store_row<dim>(a, p, r, d, m);
-    } else {
-      float* to = parts + blockIdx.z * split_floats + r * kPitch;
-      to[d] = m.value;
-      if (d == 0) to[dim] = m.highest, to[dim + 1] = m.total;
-    }
-  }
+  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats);
   if (whole) return;
   __threadfence();
   __syncthreads();
@@ -342,14 +338,13 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   __syncthreads();
   if (!last) return;
   __threadfence();
-  for (int i = threadIdx.x; i < p.rows * dim; i += kWarps * 32)
-    store_row<dim>(a, p, i / dim, i % dim, merged<dim>(parts + i / dim * kPitch, split_floats, p.splits, i % dim));
+  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr);
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
 template <class H, int dim, int column_tiles>
 void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
-  constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 2) * sizeof(float);
+  constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 4) * sizeof(float);
   const auto kernel = few_attention_kernel<H, dim, column_tiles>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
@@ -362,8 +357,9 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
 template <class H, int dim>
 void choose_rows(CudaContext* c, const AttentionArgs& a) {
   const int group = a.q_heads / a.kv_heads, most = a.batch.num_tokens == a.batch.num_sequences ? group : std::max(kFewRows, group);
-  if (most <= 8) launch_few<H, dim, 1>(c, a, 1);
-  else launch_few<H, dim, 2>(c, a, (most + 15) / 16);
+  // Registers hold the sums of 16 rows of up to 128 elements, or of 8 rows of more.
+  if (most <= 8 || dim > 128) launch_few<H, dim, 1>(c, a, (most + 7) / 8);
+  else if constexpr (dim <= 128) launch_few<H, dim, 2>(c, a, (most + 15) / 16);
 }
 
 template <class H>

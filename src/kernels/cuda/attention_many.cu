@@ -81,20 +81,24 @@ struct Shared {
   __device__ uint8_t* values(int stage) const { return keys(2 + stage); }
 };
 
+// Where the 16 positions of each group of a tile are in the cache, in rows of dim elements. Blocks are whole groups.
+template <int dim>
+__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int* places) {
+  if (threadIdx.x >= Sizes<dim>::kKeys / 16) return;
+  const int position = min(from + int(threadIdx.x) * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
+  places[threadIdx.x] = (blocks[block] * a.kv_heads + head) * a.batch.block_tokens + position - block * a.batch.block_tokens;
+}
+
 // Positions [from, from + kKeys) of keys or values; zeros from `end` on, since what lies there must not matter.
 template <class H, int dim>
-__device__ inline void fetch(const AttentionArgs& a, const void* cache, const int32_t* blocks, int head, int from, int end, uint8_t* to) {
+__device__ inline void fetch(const void* cache, const int* places, int from, int end, uint8_t* to) {
   using Z = Sizes<dim>;
-  const size_t block_elements = a.cache.block_stride / sizeof(H);
   const uint32_t base = shared_address(to);
-#pragma unroll 4
+#pragma unroll
   for (int i = threadIdx.x; i < Z::kKeys * Z::kPieces; i += kThreads) {
-    const int r = i / Z::kPieces, c = i % Z::kPieces, position = min(from + r, end - 1);
-    const size_t at = size_t(blocks[position / a.batch.block_tokens]) * block_elements +
-                      (size_t(head) * a.batch.block_tokens + position % a.batch.block_tokens) * dim;
-    const int bytes = from + r < end ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + piece_at(r, c, Z::kKeyPanel)),
-                 "l"(static_cast<const H*>(cache) + at + 8 * c), "r"(bytes) : "memory");
+    const int r = i / Z::kPieces, c = i % Z::kPieces, bytes = from + r < end ? 16 : 0;
+    const H* piece = static_cast<const H*>(cache) + size_t(places[r / 16] + r % 16) * dim + 8 * c;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + piece_at(r, c, Z::kKeyPanel)), "l"(piece), "r"(bytes) : "memory");
   }
 }
 __device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -165,23 +169,30 @@ struct Tile {
     products_commit();
     products_wait<0>();
   }
-  // last, first: what each of the two rows sees; masked: whether some of the tile may be hidden from some row.
-  __device__ void weigh(int from, const int last[2], const int first[2], bool masked, float scale, float softcap) {
-    float top[2] = {-INFINITY, -INFINITY};
+  // What lies outside of what each of the two rows sees becomes -infinity.
+  __device__ void hide(int from, const int last[2], const int first[2]) {
 #pragma unroll
     for (int n = 0; n < Z::kKeys / 64; ++n) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        float v = scores[n][i] * scale;
-        const int row = i / 2 % 2;
-        if (softcap > 0) v = softcap * kLog2E * tanhf(v / softcap);
-        if (masked) {
-          const int at = from + 64 * n + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
-          if (at > last[row] || at < first[row]) v = -INFINITY;
-        }
-        scores[n][i] = v;
-        top[row] = fmaxf(top[row], v);
+        const int at = from + 64 * n + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, row = i / 2 % 2;
+        if (at > last[row] || at < first[row]) scores[n][i] = -INFINITY;
       }
+    }
+  }
+  __device__ void cap(float scale, float softcap) {
+#pragma unroll
+    for (auto& part : scores)
+#pragma unroll
+      for (float& s : part) s = softcap * tanhf(s * scale / softcap);
+  }
+  // Scores become weights, 2^(scale * (score - highest)); the sums before are scaled to match.
+  __device__ void weigh(float scale) {
+    float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int n = 0; n < Z::kKeys / 64; ++n) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[n][i]);
     }
     float shrink[2], base[2];
 #pragma unroll
@@ -189,8 +200,8 @@ struct Tile {
       top[row] = fmaxf(top[row], __shfl_xor_sync(0xFFFFFFFFu, top[row], 1));
       top[row] = fmaxf(top[row], __shfl_xor_sync(0xFFFFFFFFu, top[row], 2));
       const float next = fmaxf(highest[row], top[row]);
-      base[row] = next == -INFINITY ? 0.0f : next;  // a row that has seen nothing yet: all weights come out as 0
-      shrink[row] = exp2_fast(highest[row] - base[row]);
+      base[row] = next == -INFINITY ? 0.0f : next * scale;  // a row that has seen nothing yet: all weights come out as 0
+      shrink[row] = exp2_fast(highest[row] * scale - base[row]);
       highest[row] = next;
       total[row] *= shrink[row];
     }
@@ -198,7 +209,7 @@ struct Tile {
     for (int n = 0; n < Z::kKeys / 64; ++n) {
 #pragma unroll
       for (int i = 0; i < 32; ++i) {
-        const float w = exp2_fast(scores[n][i] - base[i / 2 % 2]);
+        const float w = exp2_fast(fmaf(scores[n][i], scale, -base[i / 2 % 2]));
         total[i / 2 % 2] += w;
         scores[n][i] = w;
       }
@@ -251,10 +262,14 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
   const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[work.sequence];
   const int lowest = start + work.row / group, end = start + (min(work.row + kRows, rows) - 1) / group + 1;
   const int begin = a.window > 0 ? max(0, lowest - a.window + 1) / Z::kKeys * Z::kKeys : 0;
-  const float scale = a.softcap > 0 ? a.scale : a.scale * kLog2E;
+  const float scale = a.softcap > 0 ? kLog2E : a.scale * kLog2E;
 
-  fetch<H, dim>(a, a.cache.keys, blocks, head, begin, end, shared.keys(0));
-  fetch<H, dim>(a, a.cache.values, blocks, head, begin, end, shared.values(0));
+  __shared__ int places[2][8];  // of this tile, until the next one's are asked for
+  find_places<dim>(a, blocks, head, begin, end, places[0]);
+  find_places<dim>(a, blocks, head, min(begin + Z::kKeys, end - 1), end, places[1]);
+  __syncthreads();
+  fetch<H, dim>(a.cache.keys, places[0], begin, end, shared.keys(0));
+  fetch<H, dim>(a.cache.values, places[0], begin, end, shared.values(0));
   fetch_commit();
   place_queries<H, dim>(a, token, head, work.row, rows, shared.queries());
 
@@ -274,13 +289,15 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
     publish_shared();
     __syncthreads();  // this tile is here, and all are done with the stage of the one before
     if (from + Z::kKeys < end) {
-      fetch<H, dim>(a, a.cache.keys, blocks, head, from + Z::kKeys, end, shared.keys(stage ^ 1));
-      fetch<H, dim>(a, a.cache.values, blocks, head, from + Z::kKeys, end, shared.values(stage ^ 1));
+      fetch<H, dim>(a.cache.keys, places[stage ^ 1], from + Z::kKeys, end, shared.keys(stage ^ 1));
+      fetch<H, dim>(a.cache.values, places[stage ^ 1], from + Z::kKeys, end, shared.values(stage ^ 1));
       fetch_commit();
+      if (from + 2 * Z::kKeys < end) find_places<dim>(a, blocks, head, from + 2 * Z::kKeys, end, places[stage]);
     }
     tile.score(queries, shared_address(shared.keys(stage)));
-    const bool masked = from + Z::kKeys - 1 > lowest || (a.window > 0 && from < end - a.window);
-    tile.weigh(from, last, first, masked, scale, a.softcap);
+    if (a.softcap > 0) tile.cap(a.scale, a.softcap);
+    if (from + Z::kKeys - 1 > lowest || (a.window > 0 && from < end - a.window)) tile.hide(from, last, first);
+    tile.weigh(scale);
     tile.add_values(shared_address(shared.values(stage)));
   }
   tile.store(a, token, head, row, rows);

@@ -55,7 +55,7 @@ FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
 
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   if (few_takes(type, p.cols, a)) {
-    if (c->deterministic || p.tokens <= kFewTokens) return multiply_few(c, type, p, a);
+    if (c->deterministic || p.tokens < kLibraryTokens || (!c->library && p.tokens <= kFewTokens)) return multiply_few(c, type, p, a);
     if (c->library) {
       prepare_halves(c, type, a, p.cols, 1);
       for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));

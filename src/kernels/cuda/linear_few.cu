@@ -1,26 +1,29 @@
-// Products of f16 and bf16 weights with up to 16 tokens: what decoding does, so the weights' bytes are all that counts. A block
-// walks tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the
-// weights as the left factor. There is a block a processor, so that the next kernel's blocks can come in and load their first
-// weights while this one's work. A chunk's columns are taken in the order in which a lane's 16-byte loads bring them; the inputs
-// are read in the same order, and a sum does not mind. Weights go from memory to registers kDepth chunks ahead: the first
-// before the kernel waits for its inputs, the next tile's while this one is being folded. No float of a token depends on
-// another's: a column of the product is folded from its own inputs, in an order that K alone decides.
+// Products of f16 and bf16 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
+// tiles of 16 output rows. One warp has a tile's rows copied to a ring of stages in shared memory, 512 columns a stage; eight
+// warps take 64 columns of a stage each and multiply on tensor cores with the weights as the left factor. A chunk's columns are
+// taken in the order in which a lane's 16-byte reads bring them; the inputs are read in the same order, and a sum does not mind.
+// There is a block a processor and room for the next kernel's beside it, which can so fill its ring and the cache with weights
+// while this one works. No float of a token depends on another's: a column of the product is folded from its own inputs, in an
+// order that K alone decides.
 #include <algorithm>
 
 #include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kPrologueThreads / 32, kDepth = 4, kChunk = 64, kTileRows = 16;
-constexpr int kPad = 32;                    // halves after a row of inputs in shared memory: neighbours start half the banks apart
-constexpr int kFusedTokens = 2;             // up to here, blocks prepare their inputs themselves,
-constexpr int kFusedCols = 8192;            // if rows are no longer than this
-constexpr size_t kFusedBytes = size_t{kFusedTokens} * 3 * (kFusedCols + kPad) * 2;
-constexpr int kAhead = 8192;                // bytes of each row of the first tile, after those in registers, that the cache is told to get
+constexpr int kWarps = kPrologueThreads / 32, kThreads = kPrologueThreads + 32, kTileRows = 16;
+constexpr int kChunk = 64, kStageCols = kWarps * kChunk, kStages = 5;
+constexpr int kPitch = kStageCols * 2 + 64;  // bytes of a row of a stage: neighbours start half the banks apart
+constexpr int kStageBytes = kTileRows * kPitch;
+constexpr int kAhead = 8;                    // stages after the first kStages that the cache is told to get
+constexpr int kPad = 32;                     // halves after a row of inputs in shared memory, for the same reason
+constexpr int kFusedTokens = 2;              // up to here, blocks prepare their inputs themselves,
+constexpr int kFusedCols = 8192;             // if rows are no longer than this
 
 struct FewArgs {
   Product p;
@@ -32,12 +35,6 @@ struct FewArgs {
   const float* norm_weight;
   float eps;
 };
-
-__device__ inline uint4 load_weight(const uint8_t* p) {
-  uint4 v;
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
 
 // Rounds v to H, and what is left to further parts; part p goes to `to` + p * part_stride.
 template <class H, int parts>
@@ -70,130 +67,119 @@ __global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, 
               [&](int k, const float v[8]) { store_parts<H, parts>(row + k, part_stride, v); });
 }
 
-// Where a lane's weights of one tile begin: rows lane / 4 and 8 below, the last row in place of those past the end.
+// A tile's place: an output and its first row.
 struct Tile {
   const Output* out;
   int row;
-  const uint8_t *upper, *lower;
-  __device__ Tile(const FewArgs& a, int tile, int lane) {
+  __device__ Tile(const FewArgs& a, int tile) {
     int i = 0;
     while (i + 1 < a.p.outputs && tile >= a.tile_end[i]) ++i;
     out = &a.p.out[i];
     row = (tile - (i ? a.tile_end[i - 1] : 0)) * kTileRows;
-    const uint8_t* from = out->weight + lane % 4 * 16;
-    upper = from + size_t(min(row + lane / 4, out->rows - 1)) * out->row_bytes;
-    lower = from + size_t(min(row + lane / 4 + 8, out->rows - 1)) * out->row_bytes;
   }
 };
 
-__device__ inline void load_chunk(uint4 w[4], const Tile& tile, int chunk, int chunks) {
-  if (chunk >= chunks) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) w[i] = make_uint4(0, 0, 0, 0);
-    return;
+struct Ring {
+  uint8_t* stages;  // kStages of kStageBytes
+  uint64_t *full, *empty;
+};
+
+// Goes through the stages of the block's tiles in order; at() is where row `lane` of the stage's columns begins.
+struct Walk {
+  const FewArgs& a;
+  int index, col = 0, rows = 0;
+  const uint8_t* from = nullptr;
+  __device__ explicit Walk(const FewArgs& a) : a(a), index(blockIdx.x) { enter(); }
+  __device__ bool more() const { return index < a.tile_end[a.p.outputs - 1]; }
+  __device__ uint32_t bytes() const { return uint32_t(min(kStageCols, a.p.cols - col)) * 2; }
+  __device__ const uint8_t* at() const { return from + size_t(col) * 2; }
+  __device__ void next() {
+    if ((col += kStageCols) < a.p.cols) return;
+    col = 0, index += gridDim.x;
+    enter();
   }
-  const size_t at = size_t(chunk) * (kChunk * 2);
-  w[0] = load_weight(tile.upper + at);
-  w[1] = load_weight(tile.lower + at);
-  w[2] = load_weight(tile.upper + at + 64);
-  w[3] = load_weight(tile.lower + at + 64);
+  __device__ void enter() {
+    if (!more()) return;
+    const Tile tile(a, index);
+    rows = min(kTileRows, tile.out->rows - tile.row);
+    from = tile.out->weight + size_t(tile.row + int(threadIdx.x % 32)) * tile.out->row_bytes;
+  }
+};
+
+// One warp's work: keeps the ring full. Weights never change, so it waits for no earlier kernel.
+__device__ inline void copy_weights(const FewArgs& a, const Ring& ring) {
+  const int lane = threadIdx.x % 32;
+  int count = 0, stage = 0;
+  for (Walk walk(a); walk.more(); walk.next(), ++count, stage = stage + 1 == kStages ? 0 : stage + 1) {
+    if (count == kStages) {
+      Walk ahead = walk;
+      for (int i = 0; i < kAhead && ahead.more(); ++i, ahead.next())
+        if (lane < ahead.rows) fetch_to_cache(ahead.at(), ahead.bytes());
+    }
+    if (count >= kStages) barrier_wait(&ring.empty[stage], (count / kStages - 1) & 1);
+    if (lane == 0) barrier_expect(&ring.full[stage], walk.bytes() * uint32_t(walk.rows));
+    __syncwarp();
+    if (lane < walk.rows) copy_bulk(ring.stages + stage * kStageBytes + lane * kPitch, walk.at(), walk.bytes(), &ring.full[stage]);
+  }
 }
 
-// Asks the second-level cache for what follows the chunks that are on their way to registers.
-__device__ inline void fetch_ahead(const Tile& tile, size_t row_bytes) {
-  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kChunk * 2;
-  if (threadIdx.x >= kTileRows || row_bytes <= kLoaded) return;
-  const uint8_t* from = tile.out->weight + size_t(min(tile.row + int(threadIdx.x), tile.out->rows - 1)) * row_bytes + kLoaded;
-  const uint32_t bytes = uint32_t(min(row_bytes - kLoaded, size_t{kAhead}));
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
-// sums += weights of one chunk * inputs. in: the chunk's first input of this lane's token (lane / 4), or null past the last.
-template <class H, int column_tiles, int parts, bool fused>
-__device__ inline void multiply_chunk(float sums[column_tiles][4], const uint4 w[4], const H* const in[column_tiles], size_t part_stride, int chunk) {
+// sums += one warp's 16 x 64 weights of a stage * inputs. weights: this lane's first, of rows lane / 4 and 8 below.
+// in: the inputs of this lane's token (lane / 4) at the same columns, or null past the last token.
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const H* const in[column_tiles], size_t part_stride, int col) {
 #pragma unroll
-  for (int part = 0; part < parts; ++part) {
+  for (int half = 0; half < 2; ++half) {
+    const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 64), l = *reinterpret_cast<const uint4*>(weights + 8 * kPitch + half * 64);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int part = 0; part < parts; ++part) {
 #pragma unroll
       for (int j = 0; j < column_tiles; ++j) {
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (in[j]) {
-          const auto* from = reinterpret_cast<const uint4*>(in[j] + part * part_stride + chunk * kChunk + half * 32);
-          x = *from;
-        }
-        const uint4 &u = w[2 * half], &l = w[2 * half + 1];
-        mma<H>(sums[j], u.x, l.x, u.y, l.y, x.x, x.y);
-        mma<H>(sums[j], u.z, l.z, u.w, l.w, x.z, x.w);
+        if (in[j]) x = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
+        mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
       }
     }
   }
 }
 
-template <class H, int column_tiles, int parts, bool fused>
-__global__ void __launch_bounds__(kPrologueThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
-  constexpr int kColumns = 8 * column_tiles;
-  extern __shared__ __align__(16) uint8_t dynamic[];
-  __shared__ float folds[2][kWarps][kColumns][kTileRows + 1];
-  let_next_begin();
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token = lane / 4;
-  const int chunks = a.p.cols / kChunk, rounds = ((chunks + kWarps - 1) / kWarps + kDepth - 1) / kDepth * kDepth;
-  const int tiles = a.tile_end[a.p.outputs - 1];
-  Tile next(a, blockIdx.x, lane);
-  uint4 w[kDepth][4];
-#pragma unroll
-  for (int i = 0; i < kDepth; ++i) load_chunk(w[i], next, warp + i * kWarps, chunks);
-  fetch_ahead(next, next.out->row_bytes);
-  wait_for_previous();
-
-  const H* inputs = static_cast<const H*>(a.inputs);
-  int pitch = a.p.cols;
-  if (fused) {
-    pitch += kPad;
-    H* rows = reinterpret_cast<H*>(dynamic);
-    for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
-                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
-    __syncthreads();
-    inputs = rows;
-  }
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_tiles_of_block(const FewArgs& a, const Ring& ring, const H* inputs, int pitch) {
+  __shared__ float folds[2][kWarps][8 * column_tiles][kTileRows + 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t part_stride = size_t(a.p.tokens) * pitch;
   const H* in[column_tiles];
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j)
-    in[j] = token + 8 * j < a.p.tokens ? inputs + size_t(token + 8 * j) * pitch + lane % 4 * 8 : nullptr;
-
+    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + warp * kChunk + lane % 4 * 8 : nullptr;
+  const uint8_t* weights = ring.stages + lane / 4 * kPitch + warp * kChunk * 2 + lane % 4 * 16;
   // A thread's output of a tile: a row of it and a token.
   const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
-  for (int index = blockIdx.x, parity = 0; index < tiles; index += gridDim.x, parity ^= 1) {
-    const Output& o = *next.out;
-    const int row = next.row + out_row;
+  int stage = 0, phase = 0, parity = 0;
+  for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
+    const Tile tile(a, index);
+    const Output& o = *tile.out;
+    const int row = tile.row + out_row;
     const bool mine = out_token < a.p.tokens && row < o.rows;
     float* y = o.y + size_t(out_token) * o.y_stride + row;
     float start = 0;
     if (mine && o.accumulate) start = __ldcg(y);
     if (mine && o.bias) start += o.bias[row];
-    float sums[column_tiles][4] = {};
-    Tile current = next;
-    if (index + int(gridDim.x) < tiles) next = Tile(a, index + gridDim.x, lane);
-    const bool more = index + int(gridDim.x) < tiles;
-    for (int round = 0; round < rounds; round += kDepth) {
-      const bool last = round + kDepth >= rounds;
-#pragma unroll
-      for (int i = 0; i < kDepth; ++i) {
-        const int chunk = warp + (round + i) * kWarps;
-        if (chunk < chunks) multiply_chunk<H, column_tiles, parts, fused>(sums, w[i], in, part_stride, chunk);
-        if (!last) load_chunk(w[i], current, chunk + kDepth * kWarps, chunks);
-        else if (more) load_chunk(w[i], next, warp + i * kWarps, chunks);
-      }
+    float sums[column_tiles][2][4] = {};
+    for (int col = 0; col < a.p.cols; col += kStageCols) {
+      barrier_wait(&ring.full[stage], phase);
+      if (col + warp * kChunk < a.p.cols) multiply_chunk<H, column_tiles, parts>(sums, weights + stage * kStageBytes, in, part_stride, col);
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&ring.empty[stage]);
+      if (++stage == kStages) stage = 0, phase ^= 1;
     }
     auto& fold = folds[parity];
 #pragma unroll
     for (int j = 0; j < column_tiles; ++j) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) fold[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][i];
+      for (int i = 0; i < 4; ++i) fold[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
     }
-    __syncthreads();  // the other half of folds is read before the next of these
+    meet<kPrologueThreads>();  // the other half of folds is read before the next of these
     if (mine) {
       float v = 0;
 #pragma unroll
@@ -204,12 +190,39 @@ __global__ void __launch_bounds__(kPrologueThreads, 2) few_kernel(const __grid_c
 }
 
 template <class H, int column_tiles, int parts, bool fused>
+__global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  __shared__ uint64_t barriers[2 * kStages];
+  const Ring ring{dynamic, barriers, barriers + kStages};
+  let_next_begin();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.empty[i], kWarps);
+    barriers_made();
+  }
+  __syncthreads();
+  if (threadIdx.x >= kPrologueThreads) return copy_weights(a, ring);
+  wait_for_previous();
+  const H* inputs = static_cast<const H*>(a.inputs);
+  int pitch = a.p.cols;
+  if (fused) {
+    pitch += kPad;
+    H* rows = reinterpret_cast<H*>(dynamic + kStages * kStageBytes);
+    for (int t = 0; t < a.p.tokens; ++t)
+      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
+    meet<kPrologueThreads>();
+    inputs = rows;
+  }
+  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, inputs, pitch);
+}
+
+template <class H, int column_tiles, int parts, bool fused>
 void launch_few(CudaContext* c, const FewArgs& a) {
   const auto kernel = few_kernel<H, column_tiles, parts, fused>;
-  const size_t shared = fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0;
-  if (shared > 32 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kFusedBytes)));
+  const size_t shared = kStages * kStageBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
+  note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
-  note(c, launch_early(c->stream, dim3(unsigned(blocks)), kPrologueThreads, shared, kernel, a));
+  note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
 }
 
 template <class H, int parts>
@@ -235,7 +248,7 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
 
 bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept {
   return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0 && a.x_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
+         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;  // weights are at multiples of 64 bytes
 }
 
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {

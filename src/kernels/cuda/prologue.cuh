@@ -1,8 +1,9 @@
-// What is done to a row of inputs before a product, by a block of kPrologueThreads threads in one order of folding, so that a
+// What is done to a row of inputs before a product, by the first kPrologueThreads threads of a block in one order of folding, so that a
 // row comes out the same to the bit whichever kernel prepares it. Rows and
 // norm weights are whole groups of eight floats at 16-byte addresses.
 #pragma once
 #include "kernels/abi.h"
+#include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace sluice::kernels::cuda {
@@ -12,6 +13,19 @@ constexpr int kPrologueThreads = 256, kPrologueStep = kPrologueThreads * 8;
 __device__ inline void load8(const float* p, float v[8]) {
   const float4 a = __ldcg(reinterpret_cast<const float4*>(p)), b = __ldcg(reinterpret_cast<const float4*>(p) + 1);
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+// Of the first kPrologueThreads threads; each gets it.
+__device__ inline float prologue_sum(float v) {
+  __shared__ float parts[kPrologueThreads / 32];
+  v = warp_sum(v);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+  meet<kPrologueThreads>();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPrologueThreads / 32; ++i) sum += parts[i];
+  meet<kPrologueThreads>();
+  return sum;
 }
 
 __device__ inline float gated(Prologue prologue, float v, float up) {
@@ -56,7 +70,7 @@ __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, 
     load8(x + k, v);
     add(v);
   }
-  const float factor = rsqrtf(block_sum(sum) / float(cols) + eps);
+  const float factor = rsqrtf(prologue_sum(sum) / float(cols) + eps);
   const auto finish = [&](int k, float v[8]) {
     float w[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     if (norm_weight) load8(norm_weight + k, w);

@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
-namespace sluice::kernels::cuda {
+#include "kernels/cuda/pipeline.cuh"
 
-__device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+namespace sluice::kernels::cuda {
 
 // What the hardware calls a matrix descriptor: address, the step from a panel to the next (of a factor whose rows are the
 // product's depth), 1,024 bytes from eight rows to the next eight, 128-byte swizzle.
