@@ -1,0 +1,265 @@
+// Products of f16 and bf16 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
+// tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the weights
+// as the left factor. A chunk's columns are taken in the order in which a lane's 16-byte reads bring them; the inputs are read
+// in the same order, and a sum does not mind. Every thread copies its own weights to a ring of its own in shared memory, kDepth
+// chunks ahead and across tiles, so that nobody waits for anybody but where a tile's sums are folded. There is a block a
+// processor and room for the next kernel's beside it, which can so load its first weights while this one works. No float of a
+// token depends on another's: a column of the product is folded from its own inputs, in an order that K alone decides.
+#include <algorithm>
+
+#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/pipeline.cuh"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/prologue.cuh"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
+constexpr int kRingBytes = kDepth * kThreads * 64;
+constexpr int kAhead = 8192;      // bytes of each row of the first tile, after those in the ring, that the cache is told to get
+constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
+constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
+constexpr int kFusedCols = 8192;  // if rows are no longer than this
+
+struct FewArgs {
+  Product p;
+  int tile_end[kMaxLinearOutputs];  // tiles of the outputs up to and with this one
+  const void* inputs;               // [parts][T][cols] where they are prepared; else x is
+  Prologue prologue;
+  const float* x;
+  int x_stride;
+  const float* norm_weight;
+  float eps;
+};
+
+// Rounds v to H, and what is left to further parts; part p goes to `to` + p * part_stride.
+template <class H, int parts>
+__device__ inline void store_parts(H* to, size_t part_stride, const float v[8]) {
+  float rest[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) rest[i] = v[i];
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = pair_of<H>(rest[2 * i], rest[2 * i + 1]);
+      if (parts > 1) {
+        const H* h = reinterpret_cast<const H*>(&words[i]);
+        rest[2 * i] -= to_float(h[0]), rest[2 * i + 1] -= to_float(h[1]);
+      }
+    }
+    *reinterpret_cast<uint4*>(to + part * part_stride) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
+}
+
+template <class H, int parts>
+__global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, int cols, H* inputs) {
+  let_next_begin();
+  wait_for_previous();
+  H* row = inputs + size_t(blockIdx.x) * cols;
+  const size_t part_stride = size_t(gridDim.x) * cols;
+  prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y,
+              [&](int k, const float v[8]) { store_parts<H, parts>(row + k, part_stride, v); });
+}
+
+// A tile's place: an output and its first row.
+struct Tile {
+  const Output* out;
+  int row;
+  __device__ Tile(const FewArgs& a, int tile) {
+    int i = 0;
+    while (i + 1 < a.p.outputs && tile >= a.tile_end[i]) ++i;
+    out = &a.p.out[i];
+    row = (tile - (i ? a.tile_end[i - 1] : 0)) * kTileRows;
+  }
+  // Row r, the last one in place of those past the end.
+  __device__ const uint8_t* weights(int r) const { return out->weight + size_t(min(row + r, out->rows - 1)) * out->row_bytes; }
+};
+
+// Goes through a warp's chunks of the block's tiles in order.
+struct Walk {
+  const FewArgs& a;
+  int index, chunk;
+  const uint8_t *upper, *lower;  // this lane's weights of chunk 0: rows lane / 4 and 8 below
+  __device__ explicit Walk(const FewArgs& a) : a(a), index(blockIdx.x) { enter(); }
+  __device__ void enter() {
+    const int lane = threadIdx.x % 32;
+    chunk = threadIdx.x / 32;
+    // Rows of few chunks leave some warps none.
+    if (index >= a.tile_end[a.p.outputs - 1] || chunk * kChunk >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
+    const Tile tile(a, index);
+    upper = tile.weights(lane / 4) + lane % 4 * 16;
+    lower = tile.weights(lane / 4 + 8) + lane % 4 * 16;
+  }
+  // Starts copying the chunk to this thread's 64 bytes of a slot, and goes on. A group is committed in any case.
+  __device__ void copy(uint32_t slot) {
+    if (index < a.tile_end[a.p.outputs - 1]) {
+      const size_t at = size_t(chunk) * (kChunk * 2);
+      copy_piece(slot, upper + at);
+      copy_piece(slot + 512, lower + at);
+      copy_piece(slot + 1024, upper + at + 64);
+      copy_piece(slot + 1536, lower + at + 64);
+      if ((chunk += kWarps) * kChunk >= a.p.cols) index += gridDim.x, enter();
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  __device__ static void copy_piece(uint32_t to, const uint8_t* from) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  }
+};
+
+// Asks the second-level cache for what follows the chunks of the first tile that are on their way.
+__device__ inline void fetch_ahead(const FewArgs& a) {
+  const Tile tile(a, blockIdx.x);
+  const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
+  if (threadIdx.x < kTileRows && row_bytes > loaded)
+    fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
+}
+
+// sums += one warp's 16 x 64 weights * inputs. weights: this thread's slot of the ring. in: the inputs of this lane's token
+// (lane / 4) at the same columns, or null past the last token.
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const H* const in[column_tiles], size_t part_stride, int col) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 1024), l = *reinterpret_cast<const uint4*>(weights + half * 1024 + 512);
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll
+      for (int j = 0; j < column_tiles; ++j) {
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (in[j]) x = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
+        mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
+      }
+    }
+  }
+}
+
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, Walk& walk, const H* inputs, int pitch) {
+  __shared__ float folds[2][kWarps][8 * column_tiles][kTileRows + 1];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const size_t part_stride = size_t(a.p.tokens) * pitch;
+  const H* in[column_tiles];
+#pragma unroll
+  for (int j = 0; j < column_tiles; ++j)
+    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * 8 : nullptr;
+  // A thread's output of a tile: a row of it and a token.
+  const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
+  int slot = 0, parity = 0;
+  for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
+    const Tile tile(a, index);
+    const Output& o = *tile.out;
+    const int row = tile.row + out_row;
+    const bool mine = out_token < a.p.tokens && row < o.rows;
+    float* y = o.y + size_t(out_token) * o.y_stride + row;
+    float start = 0;
+    if (mine && o.accumulate) start = __ldcg(y);
+    if (mine && o.bias) start += o.bias[row];
+    float sums[column_tiles][2][4] = {};
+    for (int col = warp * kChunk; col < a.p.cols; col += kWarps * kChunk) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
+      uint8_t* weights = ring + slot * (kThreads * 64);
+      multiply_chunk<H, column_tiles, parts>(sums, weights, in, part_stride, col);
+      walk.copy(shared_address(weights));
+      if (++slot == kDepth) slot = 0;
+    }
+    auto& fold = folds[parity];
+#pragma unroll
+    for (int j = 0; j < column_tiles; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fold[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
+    }
+    __syncthreads();  // the other half of folds is read before the next of these
+    if (mine) {
+      float v = 0;
+#pragma unroll
+      for (int i = 0; i < kWarps; ++i) v += fold[i][out_token][out_row];
+      *y = start + v;
+    }
+  }
+}
+
+template <class H, int column_tiles, int parts, bool fused>
+__global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
+  extern __shared__ __align__(128) uint8_t dynamic[];
+  let_next_begin();
+  uint8_t* ring = dynamic + threadIdx.x / 32 * 2048 + threadIdx.x % 32 * 16;
+  Walk walk(a);
+#pragma unroll
+  for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
+  fetch_ahead(a);
+  wait_for_previous();
+  const H* inputs = static_cast<const H*>(a.inputs);
+  int pitch = a.p.cols;
+  if (fused) {
+    pitch += kPad;
+    H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
+    for (int t = 0; t < a.p.tokens; ++t)
+      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
+    __syncthreads();
+    inputs = rows;
+  }
+  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, inputs, pitch);
+}
+
+template <class H, int column_tiles, int parts, bool fused>
+void launch_few(CudaContext* c, const FewArgs& a) {
+  const auto kernel = few_kernel<H, column_tiles, parts, fused>;
+  const size_t shared = kRingBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
+  note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
+  const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
+  note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
+}
+
+template <class H, int parts>
+void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
+  FewArgs f{p, {}, c->inputs, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
+  int tiles = 0;
+  for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols)
+    return launch_few<H, 1, parts, true>(c, f);
+  // A deterministic context comes here with any number of tokens.
+  for (int first = 0; first < p.tokens; first += kFewTokens) {
+    LinearArgs some = a;
+    some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
+    some.x = a.x + size_t(first) * a.x_stride;
+    for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
+    prepare_halves(c, type, some, p.cols, parts);
+    if (f.p.tokens <= 8) launch_few<H, 1, parts, false>(c, f);
+    else launch_few<H, 2, parts, false>(c, f);
+  }
+}
+
+}  // namespace
+
+bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept {
+  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0 && a.x_stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;  // weights are at multiples of 64 bytes
+}
+
+void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
+  const auto go = [&]<class H>(H* to) {
+    const auto kernel = parts == 1 ? halves_kernel<H, 1> : halves_kernel<H, 3>;
+    // Only a norm needs the whole row in one block.
+    const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
+    note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
+  };
+  if (type == WeightType::kF16) go(reinterpret_cast<__half*>(c->inputs));
+  else go(reinterpret_cast<__nv_bfloat16*>(c->inputs));
+}
+
+void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {
+  if (type == WeightType::kF16) {
+    c->deterministic ? multiply_few_of<__half, 3>(c, type, p, a) : multiply_few_of<__half, 1>(c, type, p, a);
+  } else {
+    c->deterministic ? multiply_few_of<__nv_bfloat16, 3>(c, type, p, a) : multiply_few_of<__nv_bfloat16, 1>(c, type, p, a);
+  }
+}
+
+}  // namespace sluice::kernels::cuda
