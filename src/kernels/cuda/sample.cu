@@ -7,6 +7,7 @@
 #include "base/portable_log.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/reduce.cuh"
+#include "sample/token_mass.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -60,10 +61,7 @@ __device__ inline float gumbel(uint32_t bits) {
   return -portable_log(-portable_log(u));
 }
 
-__device__ inline unsigned long long mass(float x, float max) {
-  const double m = exp(double(x - max));
-  return m > 0 ? static_cast<unsigned long long>(m * 0x1p46 + 0.5) : 0;
-}
+__device__ inline unsigned long long mass(float x, float max) { return sample::token_mass(x, max); }
 
 // What the threads of one row share: the slice of this block, and reductions over the cluster.
 class Row {
