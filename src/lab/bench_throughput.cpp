@@ -66,13 +66,6 @@ sched::Submission make_submission(const RequestLengths& r, int vocab, uint64_t s
   return s;
 }
 
-Percentiles percentiles_ms(std::vector<double> us) {
-  if (us.empty()) return {};
-  std::sort(us.begin(), us.end());
-  const auto at = [&](double q) { return us[std::min(us.size() - 1, size_t(q * double(us.size())))] * 1e-3; };
-  return {at(0.5), at(0.9), at(0.99)};
-}
-
 void summarise(ThroughputReport& r, const std::vector<Times>& times, TimeUs begin) {
   TimeUs end = begin, last_first = 0, first_end = INT64_MAX;
   std::vector<double> ttft;
@@ -86,7 +79,7 @@ void summarise(ThroughputReport& r, const std::vector<Times>& times, TimeUs begi
     end = std::max(end, t.last);
     last_first = std::max(last_first, t.tokens.front());
     first_end = std::min(first_end, t.tokens.back());
-    ttft.push_back(double(t.tokens.front() - t.submitted));
+    ttft.push_back(double(t.tokens.front() - t.submitted) * 1e-6);
   }
   r.ttft_ms = percentiles_ms(std::move(ttft));
   r.duration_s = double(end - begin) * 1e-6;

@@ -26,6 +26,7 @@ class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
     load_.max_sequences = 0;
+    load_.objective = "throughput";
     f.add("what", what_, "decode, prefill, throughput, serve, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
@@ -128,20 +129,9 @@ class Bench final : public Invocation {
       std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %9.3f %8.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.step_ms, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
   }
 
-  Status parse_slo() {
-    std::stringstream list(slo_);
-    for (std::string part; std::getline(list, part, ',');) {
-      double v = 0;
-      if (std::sscanf(part.c_str(), "ttft_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_ttft_ms = v;
-      else if (std::sscanf(part.c_str(), "tpot_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_tpot_ms = v;
-      else return invalid("'" + part + "' is not ttft_ms=N or tpot_ms=N", "--slo");
-    }
-    return {};
-  }
-
   Result<int> serve() {
     load_gen_.url = load_.model;
-    SLUICE_TRY(parse_slo());
+    SLUICE_TRY(lab::parse_slo(slo_, load_gen_.slo_ttft_ms, load_gen_.slo_tpot_ms));
     if (rate_ != "inf") {
       load_gen_.rate = std::atof(rate_.c_str());
       if (!(load_gen_.rate > 0)) return invalid("'" + rate_ + "' is no rate above 0", "--rate");

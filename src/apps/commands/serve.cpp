@@ -14,6 +14,7 @@
 #include "apps/model_flags.h"
 #include "engine/engine.h"
 #include "http/server.h"
+#include "lab/step_cost_file.h"
 
 namespace sluice::apps {
 namespace {
@@ -29,6 +30,7 @@ class Serve final : public Invocation {
     f.add("--api-key", api_keys_, "keys that may use the API (none: open)");
     f.add("--cors-origin", cors_, "value of Access-Control-Allow-Origin (empty: none)");
     f.add("--no-prefix-cache", no_prefix_cache_, "do not reuse the cache of common beginnings");
+    f.add("--record", record_, "write every input of the scheduler to this file, for sluice replay");
     f.add("--http-threads", http_threads_, "threads that talk to clients");
     f.add("--json", json_, "one JSON line on standard output when ready");
     f.example("sluice serve smollm2.gguf --port 8080");
@@ -52,6 +54,12 @@ class Serve final : public Invocation {
     engine::EngineOptions options;
     options.scheduler = model.scheduler;
     options.max_queue = size_t(max_queue_);
+    if (!record_.empty()) {
+      SLUICE_ASSIGN(options.recorder, engine::Recorder::open(record_));
+    }
+    const std::string cost_path = lab::step_cost_path(model);
+    options.step_cost = lab::read_step_cost(cost_path);
+    options.keep_step_cost = [cost_path](const std::vector<double>& state) { lab::write_step_cost(cost_path, state); };
     SLUICE_ASSIGN(auto executor, model.make_executor());
     engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
     api::ServedModel served;
@@ -101,7 +109,7 @@ class Serve final : public Invocation {
   }
 
   lab::LoadOptions load_;
-  std::string host_ = "127.0.0.1", name_, cors_ = "*";
+  std::string host_ = "127.0.0.1", name_, cors_ = "*", record_;
   std::vector<std::string> api_keys_;
   int port_ = 8080, max_queue_ = 512, http_threads_ = 2;
   bool json_ = false, no_prefix_cache_ = false;
