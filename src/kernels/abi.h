@@ -186,7 +186,8 @@ struct KernelTable {
   bool batch_invariant;          // the bitwise contract holds in every context
   bool int8_inputs;              // products of quantised weights round their inputs to int8
   bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16
-  bool half_products;            // products of many tokens round both factors to 11 bits (tf32)
+  bool half_products;            // unless deterministic, products round both factors to 11 bits (tf32, f16), or where
+                                 // weights are bf16, inputs to 8
 
   // Zeroed, aligned to 64 bytes; nullptr: no room. Any thread.
   void* (*allocate)(int device, size_t bytes) noexcept;

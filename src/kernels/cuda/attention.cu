@@ -1,73 +1,16 @@
-// Cache layout here: keys and values [G][block_tokens][D] in a block. Attention: a block of eight warps for each query head
-// of each token; warp w takes the tiles of 32 positions with index = w mod 8, so that what a token's result is folded from
+// Attention: which way, and the exact one. There, a block of eight warps for each query head of each token; warp w takes the tiles of 32 positions with index = w mod 8, so that what a token's result is folded from
 // depends on its position alone. In a tile a lane scores one key, then the lanes share the value's elements.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <algorithm>
 
-#include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-
-template <class T> __device__ float to_float(T v);
-template <> __device__ float to_float(float v) { return v; }
-template <> __device__ float to_float(__half v) { return __half2float(v); }
-template <> __device__ float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
-
-template <class T> __device__ T from_float(float v);
-template <> __device__ float from_float<float>(float v) { return v; }
-// Clamped: an infinite key or value would spoil every later token. (A NaN stays one.)
-template <> __device__ __half from_float<__half>(float v) {
-  return __float2half_rn(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v);
-}
-template <> __device__ __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
-
-// Element (g, slot, 0) of the block that holds `position` of sequence s, in elements from the cache's start.
-__device__ inline size_t cache_at(const BatchView& b, size_t block_elements, int s, int position, int g, int dim) {
-  const int block = b.block_ids[b.block_begin[s] + position / b.block_tokens];
-  return size_t(block) * block_elements + (size_t(g) * b.block_tokens + position % b.block_tokens) * dim;
-}
-
-// A block a token and head: query heads first, then KV heads, which take their values along.
-template <class T>
-__global__ void rope_kernel(RopeAppendArgs a) {
-  __shared__ float head[kMaxHeadDim];
-  const int t = blockIdx.x, position = a.batch.positions[t], dim = a.head_dim, half = a.rope_dims / 2;
-  const bool is_query = int(blockIdx.y) < a.q_heads;
-  const int g = blockIdx.y - a.q_heads;
-  float* x = is_query ? a.q + size_t(t) * a.q_stride + size_t(blockIdx.y) * dim : a.k + size_t(t) * a.k_stride + size_t(g) * dim;
-  const float* weight = is_query ? a.q_norm : a.k_norm;
-  for (int i = threadIdx.x; i < dim; i += blockDim.x) head[i] = x[i];
-  __syncthreads();
-  if (weight) {
-    double sum = 0;
-    for (int i = threadIdx.x; i < dim; i += blockDim.x) sum += double(head[i]) * head[i];
-    const double factor = 1.0 / sqrt(block_sum(sum) / dim + a.eps);
-    for (int i = threadIdx.x; i < dim; i += blockDim.x) head[i] = float(head[i] * factor * weight[i]);
-    __syncthreads();
-  }
-  for (int i = threadIdx.x; i < half; i += blockDim.x) {
-    const float c = a.cos_table[size_t(position) * half + i], s = a.sin_table[size_t(position) * half + i];
-    const int lo = a.style == RopeStyle::kHalves ? i : 2 * i, hi = a.style == RopeStyle::kHalves ? i + half : 2 * i + 1;
-    const float x0 = head[lo], x1 = head[hi];
-    head[lo] = x0 * c - x1 * s;
-    head[hi] = x0 * s + x1 * c;
-  }
-  __syncthreads();
-  if (is_query) {
-    for (int i = threadIdx.x; i < dim; i += blockDim.x) x[i] = head[i];
-    return;
-  }
-  const size_t at = cache_at(a.batch, a.cache.block_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
-  const float* v = a.v + size_t(t) * a.v_stride + size_t(g) * dim;
-  for (int i = threadIdx.x; i < dim; i += blockDim.x) {
-    static_cast<T*>(a.cache.keys)[at + i] = from_float<T>(head[i]);
-    static_cast<T*>(a.cache.values)[at + i] = from_float<T>(v[i]);
-  }
-}
 
 template <class T>
 __device__ inline float dot(const T* key, const float* q, int dim) {
@@ -161,37 +104,27 @@ void launch_attention(const CudaContext* c, const AttentionArgs& a) {
 
 }  // namespace
 
-void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
-  CudaContext* c = of(context);
-  if (a.batch.num_tokens <= 0 || !begin(c)) return;
-  const dim3 grid(a.batch.num_tokens, a.q_heads + a.kv_heads);
-  switch (a.cache.dtype) {
-    case DType::kF32: rope_kernel<float><<<grid, 64, 0, c->stream>>>(a); break;
-    case DType::kF16: rope_kernel<__half><<<grid, 64, 0, c->stream>>>(a); break;
-    case DType::kBF16: rope_kernel<__nv_bfloat16><<<grid, 64, 0, c->stream>>>(a); break;
-  }
-  note(c, cudaGetLastError());
-}
-
-void attention(Context* context, const AttentionArgs& a) noexcept {
-  CudaContext* c = of(context);
-  if (a.batch.num_tokens <= 0 || !begin(c)) return;
+void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept {
   switch (a.cache.dtype) {
     case DType::kF32: launch_attention<float>(c, a); break;
     case DType::kF16: launch_attention<__half>(c, a); break;
     case DType::kBF16: launch_attention<__nv_bfloat16>(c, a); break;
   }
-  note(c, cudaGetLastError());
 }
 
-void copy_block(Context* context, const CopyBlockArgs& a) noexcept {
+void attention(Context* context, const AttentionArgs& a) noexcept {
   CudaContext* c = of(context);
-  if (!begin(c)) return;
-  const size_t n = a.cache.block_stride;
-  for (void* base : {a.cache.keys, a.cache.values}) {
-    char* bytes = static_cast<char*>(base);
-    note(c, cudaMemcpyAsync(bytes + size_t(a.to) * n, bytes + size_t(a.from) * n, n, cudaMemcpyDeviceToDevice, c->stream));
+  if (a.batch.num_tokens <= 0 || !begin(c)) return;
+  if (c->deterministic || !tensor_cores_take(a)) {
+    attend_exactly(c, a);
+  } else {
+    const int group = a.q_heads / a.kv_heads, decodes = a.batch.num_sequences;
+    // One sequence is of one kind; of several, only the device knows which are of which.
+    const bool one = decodes == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
+    if (!one || few) attend_few(c, a);
+    if (a.batch.num_tokens > decodes && (!one || !few)) attend_many(c, a);
   }
+  note(c, cudaGetLastError());
 }
 
 }  // namespace sluice::kernels::cuda

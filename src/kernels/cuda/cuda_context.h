@@ -7,6 +7,8 @@
 
 namespace sluice::kernels::cuda {
 
+class Library;
+
 constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
 
 struct CudaContext : Context {
@@ -14,8 +16,11 @@ struct CudaContext : Context {
   cudaStream_t stream, copies;   // of kernels; of uploads beside them
   cudaEvent_t copied, marks[kMaxMarks];
   bool deterministic;
-  float* inputs;        // [max_tokens, max_dim]: what a prologue leaves
+  Library* library;     // products of many tokens; nullptr where it is not to be had
+  float* inputs;        // [max_tokens, max_dim]: what a prologue leaves (as floats, or as up to three parts of half their size)
   float* parts;         // partial sums of a product whose columns several blocks share
+  float* splits;        // partial results of attention (attention.h), and how many of each unit's have arrived
+  int* arrivals;
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];
 };

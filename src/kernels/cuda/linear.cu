@@ -1,41 +1,16 @@
-// Products. The prologue leaves float32 inputs in scratch memory, rows padded with zeros to whole groups of 32. Few tokens: a
-// warp an output row, weights decoded in registers and multiplied in float32, the same order for any number of tokens. Many
-// tokens: tiles of 64 x 64 on the tensor cores in tf32 (both factors rounded to 11 bits, sums in float32), weights decoded
-// into shared memory; several blocks share a tile's columns where tiles are few. A deterministic context takes the first way always.
-#include <mma.h>
-
-#include <algorithm>
-
+// Products: which way each is computed. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found.
+// Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
+// token's result depends on its own inputs alone, whatever the number of tokens.
 #include "kernels/cuda/cuda_context.h"
-#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/library.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
 #include "quant/weight_format.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kFewTokens = 16;   // up to here, the first way
-constexpr int kPassTokens = 8;   // tokens that share one decoding of a row there
-constexpr int kRowWarps = 4;
-constexpr int kTile = 64, kDepth = 32, kPitch = kDepth + 4;
-constexpr int kTileThreads = kTile * kDepth / 8;
-constexpr int kFinishBlocks = kTile * kTile / kTileThreads;
-constexpr int kSliceSteps = 3;   // steps of kDepth columns that a block should have at least
-
-struct Output {
-  const uint8_t* weight;
-  size_t row_bytes;
-  const float* bias;
-  float* y;
-  int rows, y_stride;
-  bool accumulate;
-};
-
-struct Product {
-  const float* x;  // x_stride floats a row, at least cols rounded up to 32 of them when padded
-  int x_stride, tokens, cols;
-  Output out[kMaxLinearOutputs];
-};
+constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
   const float* x = a.x + size_t(blockIdx.x) * a.x_stride;
@@ -65,160 +40,37 @@ __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int strid
   }
 }
 
-__device__ inline void store(const Output& o, int t, int n, float v) {
-  if (o.bias) v += o.bias[n];
-  float& y = o.y[size_t(t) * o.y_stride + n];
-  y = o.accumulate ? y + v : v;
+// Float inputs: x itself where the prologue is none and rows are whole groups, else prepared ones in scratch memory.
+struct FloatInputs {
+  const float* x;
+  int stride;
+};
+FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
+  if (a.prologue == Prologue::kNone && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0)
+    return {a.x, a.x_stride};
+  const int stride = (cols + kGroup - 1) / kGroup * kGroup;
+  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, c->inputs, stride);
+  return {c->inputs, stride};
 }
 
-__device__ inline float4 tf32(float4 v) {
-  using nvcuda::wmma::__float_to_tf32;
-  return {__float_to_tf32(v.x), __float_to_tf32(v.y), __float_to_tf32(v.z), __float_to_tf32(v.w)};
-}
-
-template <WeightType type, int tokens>
-__global__ void __launch_bounds__(kRowWarps * 32) rows_kernel(const __grid_constant__ Product p) {
-  const Output& o = p.out[blockIdx.z];
-  const int n = blockIdx.x * kRowWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (n >= o.rows) return;
-  const int first = blockIdx.y * tokens, count = min(tokens, p.tokens - first);
-  const uint8_t* row = o.weight + size_t(n) * o.row_bytes;
-  const float* x = p.x + size_t(first) * p.x_stride;
-  const bool whole = p.cols % 8 == 0;
-  float sum[tokens] = {};
-  for (int k = lane * 8; k < p.cols; k += 256) {
-    float w[8];
-    decode8<type>(row, k, p.cols, whole, w);
-#pragma unroll
-    for (int t = 0; t < tokens; ++t) {
-      if (t < count) {
-        const auto* in = reinterpret_cast<const float4*>(x + size_t(t) * p.x_stride + k);
-        const float4 a = in[0], b = in[1];
-        float s = sum[t];
-        s = fmaf(w[0], a.x, s), s = fmaf(w[1], a.y, s), s = fmaf(w[2], a.z, s), s = fmaf(w[3], a.w, s);
-        s = fmaf(w[4], b.x, s), s = fmaf(w[5], b.y, s), s = fmaf(w[6], b.z, s), s = fmaf(w[7], b.w, s);
-        sum[t] = s;
-      }
+void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
+  if (few_takes(type, p.cols, a)) {
+    if (c->deterministic || p.tokens < kLibraryTokens || (!c->library && p.tokens <= kFewTokens)) return multiply_few(c, type, p, a);
+    if (c->library) {
+      prepare_halves(c, type, a, p.cols, 1);
+      for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));
+      return;
     }
   }
-#pragma unroll
-  for (int t = 0; t < tokens; ++t) {
-    const float s = warp_sum(sum[t]);
-    if (lane == 0 && t < count) store(o, first + t, n, s);
-  }
+  const FloatInputs in = float_inputs(c, a, p.cols);
+  if (c->deterministic || p.tokens <= kFewTokens) multiply_rows(c, type, p, in.x, in.stride);
+  else multiply_tiles(c, type, p, in.x, in.stride);
 }
 
-// The grid's z is an output and a slice of the columns. With one slice a block finishes its outputs itself; else it leaves
-// its sums in `parts`, one tile of [slice][output][row of tiles][column of tiles], and finish_kernel folds them in order.
-template <WeightType type>
-__global__ void __launch_bounds__(kTileThreads) tile_kernel(const __grid_constant__ Product p, int slices, int slice_cols, float* parts) {
-  namespace wmma = nvcuda::wmma;
-  __shared__ __align__(32) float tile[2 * kTile * kPitch];  // inputs, then weights; the sums after the last step
-  const int which = blockIdx.z / slices, slice = blockIdx.z % slices;
-  const Output& o = p.out[which];
-  const int n0 = blockIdx.x * kTile, t0 = blockIdx.y * kTile, warp = threadIdx.x / 32;
-  if (n0 >= o.rows) return;
-  float* const inputs = tile;
-  float* const weights = tile + kTile * kPitch;
-  const bool whole = p.cols % 8 == 0;
-  const int wt = warp / 2 * 16, wn = warp % 2 * 32;  // this warp's 16 x 32
-  // Each thread carries eight inputs and eight weights of the next step while this one is multiplied.
-  const int r = threadIdx.x / (kDepth / 8), k = threadIdx.x % (kDepth / 8) * 8;
-  const bool has_input = t0 + r < p.tokens, has_weight = n0 + r < o.rows;
-  const float* x = p.x + size_t(has_input ? t0 + r : 0) * p.x_stride + k;
-  const uint8_t* row = o.weight + size_t(has_weight ? n0 + r : 0) * o.row_bytes;
-  const int end = min(p.cols, (slice + 1) * slice_cols);
-  float4 a{}, b{};
-  float w[8] = {};
-  const auto fetch = [&](int k0) {
-    if (has_input) {
-      const auto* in = reinterpret_cast<const float4*>(x + k0);
-      a = in[0], b = in[1];
-    }
-    if (has_weight && k0 + k < p.cols) {
-      decode8<type>(row, k0 + k, p.cols, whole, w);
-    } else {
-#pragma unroll
-      for (float& v : w) v = 0;
-    }
-  };
-  wmma::fragment<wmma::accumulator, 16, 16, 8, float> sums[2];
-  for (auto& s : sums) wmma::fill_fragment(s, 0.0f);
-  const int first = slice * slice_cols;
-  if (first < end) fetch(first);
-  for (int k0 = first; k0 < end; k0 += kDepth) {
-    auto* to = reinterpret_cast<float4*>(inputs + r * kPitch + k);
-    to[0] = tf32(a), to[1] = tf32(b);
-    to = reinterpret_cast<float4*>(weights + r * kPitch + k);
-    to[0] = tf32({w[0], w[1], w[2], w[3]}), to[1] = tf32({w[4], w[5], w[6], w[7]});
-    __syncthreads();
-    if (k0 + kDepth < end) fetch(k0 + kDepth);
-#pragma unroll
-    for (int step = 0; step < kDepth; step += 8) {
-      wmma::fragment<wmma::matrix_a, 16, 16, 8, wmma::precision::tf32, wmma::row_major> left;
-      wmma::load_matrix_sync(left, inputs + wt * kPitch + step, kPitch);
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        wmma::fragment<wmma::matrix_b, 16, 16, 8, wmma::precision::tf32, wmma::col_major> right;
-        wmma::load_matrix_sync(right, weights + (wn + 16 * j) * kPitch + step, kPitch);
-        wmma::mma_sync(sums[j], left, right, sums[j]);
-      }
-    }
-    __syncthreads();
-  }
-  if (slices > 1) {
-    float* to = parts + ((size_t(slice * int(gridDim.z / slices) + which) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * kPartFloats;
-    for (int j = 0; j < 2; ++j) wmma::store_matrix_sync(to + wt * kTile + wn + 16 * j, sums[j], kTile, wmma::mem_row_major);
-    return;
-  }
-  constexpr int kSumPitch = kTile + 4;
-  static_assert(kTile * kSumPitch <= 2 * kTile * kPitch);
-  for (int j = 0; j < 2; ++j)
-    wmma::store_matrix_sync(tile + wt * kSumPitch + wn + 16 * j, sums[j], kSumPitch, wmma::mem_row_major);
-  __syncthreads();
-  for (int i = threadIdx.x; i < kTile * kTile; i += kTileThreads) {
-    const int t = i / kTile, n = i % kTile;
-    if (t0 + t < p.tokens && n0 + n < o.rows) store(o, t0 + t, n0 + n, tile[t * kSumPitch + n]);
-  }
-}
-
-// The grid's z is an output and a part of its tile: a thread an element, so that few tiles still fill the device.
-__global__ void __launch_bounds__(kTileThreads) finish_kernel(const __grid_constant__ Product p, int slices, const float* parts) {
-  const int which = blockIdx.z / kFinishBlocks, outputs = gridDim.z / kFinishBlocks;
-  const Output& o = p.out[which];
-  const int i = blockIdx.z % kFinishBlocks * kTileThreads + threadIdx.x;
-  const int t = blockIdx.y * kTile + i / kTile, n = blockIdx.x * kTile + i % kTile;
-  if (t >= p.tokens || n >= o.rows) return;
-  const size_t step = size_t(outputs) * gridDim.y * gridDim.x * kPartFloats;
-  const float* from = parts + ((size_t(which) * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * kPartFloats + i;
-  float v = 0;
-#pragma unroll 4
-  for (int s = 0; s < slices; ++s) v += from[s * step];
-  store(o, t, n, v);
-}
-
-template <WeightType type>
-void launch(const CudaContext* c, const Product& p, int outputs) {
-  int rows = 0;
-  for (int i = 0; i < outputs; ++i) rows = std::max(rows, p.out[i].rows);
-  if (!c->deterministic && p.tokens > kFewTokens) {
-    const dim3 tiles((rows + kTile - 1) / kTile, (p.tokens + kTile - 1) / kTile, outputs);
-    // Where tiles are too few for the device's processors, blocks share a tile's columns.
-    const int count = int(tiles.x * tiles.y * tiles.z), steps = (p.cols + kDepth - 1) / kDepth;
-    const int wanted = std::min({2 * c->processors / count, int(kPartTiles) / count, steps / kSliceSteps});
-    const int slice_steps = (steps + std::max(wanted, 1) - 1) / std::max(wanted, 1), slices = (steps + slice_steps - 1) / slice_steps;
-    tile_kernel<type><<<dim3(tiles.x, tiles.y, tiles.z * slices), kTileThreads, 0, c->stream>>>(p, slices, slice_steps * kDepth, c->parts);
-    if (slices > 1)
-      finish_kernel<<<dim3(tiles.x, tiles.y, tiles.z * kFinishBlocks), kTileThreads, 0, c->stream>>>(p, slices, c->parts);
-    return;
-  }
-  const int blocks = (rows + kRowWarps - 1) / kRowWarps;
-  if (p.tokens == 1) {
-    rows_kernel<type, 1><<<dim3(blocks, 1, outputs), kRowWarps * 32, 0, c->stream>>>(p);
-  } else {
-    const dim3 grid(blocks, (p.tokens + kPassTokens - 1) / kPassTokens, outputs);
-    rows_kernel<type, kPassTokens><<<grid, kRowWarps * 32, 0, c->stream>>>(p);
-  }
+// Outputs whose weights and results lie side by side are one: fewer and larger products.
+bool continues(const Output& o, const Output& next) {
+  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && next.y == o.y + o.rows && next.y_stride == o.y_stride &&
+         !o.bias && !next.bias && o.accumulate == next.accumulate;
 }
 
 }  // namespace
@@ -226,23 +78,18 @@ void launch(const CudaContext* c, const Product& p, int outputs) {
 void linear(Context* context, const LinearArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_tokens <= 0 || a.num_outputs <= 0 || !begin(c)) return;
-  Product p{};
-  p.tokens = a.num_tokens;
-  p.cols = a.out[0].weight.cols;
-  const bool as_it_is = a.prologue == Prologue::kNone && p.cols % kDepth == 0 && a.x_stride % 4 == 0 &&
-                        reinterpret_cast<uintptr_t>(a.x) % 16 == 0;
-  p.x = as_it_is ? a.x : c->inputs;
-  p.x_stride = as_it_is ? a.x_stride : (p.cols + kDepth - 1) / kDepth * kDepth;
-  if (!as_it_is) prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, p.cols, c->inputs, p.x_stride);
-  // One launch for neighbours of one type.
-  for (int i = 0, n = 0; i < a.num_outputs; i += n) {
+  // Neighbours of one type go together.
+  for (int i = 0; i < a.num_outputs;) {
     const WeightType type = a.out[i].weight.type;
+    Product p{a.num_tokens, a.out[0].weight.cols, 0, {}};
     const size_t row_bytes = quant::row_bytes(*quant::find_format(type), size_t(p.cols));
-    for (n = 0; i + n < a.num_outputs && a.out[i + n].weight.type == type; ++n) {
-      const LinearOutput& o = a.out[i + n];
-      p.out[n] = {static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, o.y, o.weight.rows, o.y_stride, o.accumulate};
+    for (; i < a.num_outputs && a.out[i].weight.type == type; ++i) {
+      const LinearOutput& o = a.out[i];
+      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, o.y, o.weight.rows, o.y_stride, o.accumulate};
+      if (p.outputs && continues(p.out[p.outputs - 1], next)) p.out[p.outputs - 1].rows += next.rows;
+      else p.out[p.outputs++] = next;
     }
-    with_type(type, [&]<WeightType w>() { launch<w>(c, p, n); });
+    multiply(c, type, p, a);
   }
   note(c, cudaGetLastError());
 }

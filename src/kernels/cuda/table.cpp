@@ -5,7 +5,9 @@
 #include <mutex>
 #include <new>
 
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/library.h"
 #include "kernels/thread_pool.h"
 #include "quant/weight_format.h"
 
@@ -65,17 +67,23 @@ void destroy(Context* context) noexcept {
   if (c->copied) cudaEventDestroy(c->copied);
   for (cudaEvent_t mark : c->marks)
     if (mark) cudaEventDestroy(mark);
+  delete c->library;
   cudaFree(c->inputs);
   cudaFree(c->parts);
+  cudaFree(c->splits);
+  cudaFree(c->arrivals);
   delete c->pool;
   delete c;
 }
 
 size_t inputs_bytes(const ContextOptions& o) {
-  return size_t(std::max(1, o.max_tokens)) * size_t((std::max(1, o.max_dim) + 31) / 32 * 32) * sizeof(float);
+  return size_t(std::max(1, o.max_tokens)) * size_t((std::max(1, o.max_dim) + 31) / 32 * 32) * (o.deterministic ? 6 : 4);
 }
 
-size_t context_bytes(const ContextOptions& o) noexcept { return inputs_bytes(o) + kPartTiles * kPartFloats * sizeof(float); }
+size_t context_bytes(const ContextOptions& o) noexcept {
+  return inputs_bytes(o) + kPartTiles * kPartFloats * sizeof(float) + kSplitFloats * sizeof(float) + kSplitUnits * sizeof(int) +
+         (o.deterministic ? 0 : Library::kWorkspaceBytes);
+}
 
 Context* create(const ContextOptions& o) noexcept {
   auto* c = new (std::nothrow) CudaContext{};
@@ -99,11 +107,15 @@ Context* create(const ContextOptions& o) noexcept {
       !std::all_of(std::begin(c->marks), std::end(c->marks), [&](cudaEvent_t& e) { return make_event(&e); }) ||
       cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
-      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess) {
+      cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->splits), kSplitFloats * sizeof(float)) != cudaSuccess ||
+      cudaMalloc(reinterpret_cast<void**>(&c->arrivals), kSplitUnits * sizeof(int)) != cudaSuccess ||
+      cudaMemsetAsync(c->arrivals, 0, kSplitUnits * sizeof(int), c->stream) != cudaSuccess) {
     cudaGetLastError();
     destroy(c);
     return nullptr;
   }
+  if (!c->deterministic) c->library = Library::open().release();
   return c;
 }
 

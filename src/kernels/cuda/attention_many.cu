@@ -1,0 +1,333 @@
+// Attention of sequences with many tokens in the step (prompts): tensor cores by warpgroup. A block takes 128 rows of one
+// sequence and KV head - tokens times the query heads that share it - two warpgroups of 64, and walks the positions in tiles:
+// scores of a tile, online softmax in registers, and the weights, still in registers, times the values. Keys and values come
+// through two stages of shared memory, the next tile under way while this one is computed. The order is FlashAttention's (Dao,
+// arXiv 2307.08691; Shah and others, arXiv 2407.08608); blocks that have most to do are first in the grid.
+#include <algorithm>
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+constexpr int kRows = 128, kThreads = 256;
+constexpr float kLog2E = 1.4426950408889634f;
+
+template <int dim>
+struct Sizes {
+  static constexpr int kKeys = dim <= 128 ? 128 : 64, kPanels = (dim + 63) / 64, kPieces = dim / 8;
+  static constexpr int kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128, kStage = kKeyPanel * kPanels;
+  static constexpr int kShared = kQueryPanel * kPanels + 4 * kStage + 1024;  // to begin at a multiple of 1,024
+};
+
+__device__ inline float exp2_fast(float v) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
+  return y;
+}
+// Where 16-byte piece c of row r lies among panels of `panel` bytes.
+__device__ inline uint32_t piece_at(int r, int c, int panel) { return uint32_t(c / 8 * panel + r * 128 + ((c ^ r) & 7) * 16); }
+
+// Sequence and first row of this block, counting tiles of rows from the last; false: there are fewer tiles.
+struct Work {
+  int sequence, row;
+};
+__device__ inline bool find_work(const AttentionArgs& a, Work& work) {
+  __shared__ int sums[kThreads / 32];
+  __shared__ Work found;
+  const int group = a.q_heads / a.kv_heads, S = a.batch.num_sequences, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int each = (S + kThreads - 1) / kThreads, begin = min(S, int(threadIdx.x) * each), end = min(S, begin + each);
+  const auto tiles = [&](int s) {
+    const int rows = (a.batch.query_begin[s + 1] - a.batch.query_begin[s]) * group;
+    return rows > max(kFewRows, group) ? (rows + kRows - 1) / kRows : 0;
+  };
+  int mine = 0;
+  for (int s = begin; s < end; ++s) mine += tiles(s);
+  int before = mine;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int v = __shfl_up_sync(0xFFFFFFFFu, before, step);
+    if (lane >= step) before += v;
+  }
+  if (lane == 31) sums[warp] = before;
+  __syncthreads();
+  int total = 0;
+  for (int w = 0; w < kThreads / 32; ++w) {
+    if (w == warp) before += total - mine;
+    total += sums[w];
+  }
+  const int wanted = total - 1 - int(blockIdx.x);
+  if (wanted < 0) return false;
+  if (wanted >= before && wanted < before + mine) {
+    int s = begin, at = before;
+    while (wanted >= at + tiles(s)) at += tiles(s++);
+    found = {s, (wanted - at) * kRows};
+  }
+  __syncthreads();
+  work = found;
+  return true;
+}
+
+template <class H, int dim>
+struct Shared {
+  using Z = Sizes<dim>;
+  uint8_t* base;
+  __device__ explicit Shared(uint8_t* raw) : base(raw + (1024 - shared_address(raw) % 1024) % 1024) {}
+  __device__ uint8_t* queries() const { return base; }
+  __device__ uint8_t* keys(int stage) const { return base + Z::kQueryPanel * Z::kPanels + stage * Z::kStage; }
+  __device__ uint8_t* values(int stage) const { return keys(2 + stage); }
+};
+
+// Where the 16 positions of each group of a tile are in the cache, in rows of dim elements. Blocks are whole groups.
+template <int dim>
+__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int* places) {
+  if (threadIdx.x >= Sizes<dim>::kKeys / 16) return;
+  const int position = min(from + int(threadIdx.x) * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
+  places[threadIdx.x] = (blocks[block] * a.kv_heads + head) * a.batch.block_tokens + position - block * a.batch.block_tokens;
+}
+
+// Positions [from, from + kKeys) of keys or values; zeros from `end` on, since what lies there must not matter.
+template <class H, int dim>
+__device__ inline void fetch(const void* cache, const int* places, int from, int end, uint8_t* to) {
+  using Z = Sizes<dim>;
+  const uint32_t base = shared_address(to);
+#pragma unroll
+  for (int i = threadIdx.x; i < Z::kKeys * Z::kPieces; i += kThreads) {
+    const int r = i / Z::kPieces, c = i % Z::kPieces, bytes = from + r < end ? 16 : 0;
+    const H* piece = static_cast<const H*>(cache) + size_t(places[r / 16] + r % 16) * dim + 8 * c;
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + piece_at(r, c, Z::kKeyPanel)), "l"(piece), "r"(bytes) : "memory");
+  }
+}
+__device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int left>
+__device__ inline void fetch_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory"); }
+
+template <class H, int dim>
+__device__ inline void place_queries(const AttentionArgs& a, int token, int head, int row, int rows, uint8_t* to) {
+  using Z = Sizes<dim>;
+  const int group = a.q_heads / a.kv_heads;
+  for (int i = threadIdx.x; i < kRows * Z::kPieces; i += kThreads) {
+    const int r = i / Z::kPieces, c = i % Z::kPieces;
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (row + r < rows) {
+      const auto* q = reinterpret_cast<const float4*>(a.q + size_t(token + (row + r) / group) * a.q_stride +
+                                                      size_t(head * group + (row + r) % group) * dim + 8 * c);
+      const float4 x = __ldcg(q), y = __ldcg(q + 1);
+      v = make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+    }
+    *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) = v;
+  }
+}
+
+// A thread's part of its warpgroup's 64 rows: rows lane / 4 and 8 more of its warp's 16, columns 2 (lane % 4) + {0, 1} of each 8.
+template <class H, int dim>
+struct Tile {
+  using Z = Sizes<dim>;
+  static constexpr int kRest = dim % 64;
+  float scores[Z::kKeys / 64][32], out[dim / 64][32], rest[kRest ? kRest / 2 : 1];
+  float highest[2], total[2];
+
+  __device__ void begin() {
+    for (auto& o : out)
+#pragma unroll
+      for (float& v : o) v = 0;
+#pragma unroll
+    for (float& v : rest) v = 0;
+    highest[0] = highest[1] = -INFINITY, total[0] = total[1] = 0;
+  }
+  __device__ void score(uint32_t queries, uint32_t keys) {
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+      const uint64_t q = matrix_at(queries + k / 4 * Z::kQueryPanel + k % 4 * 32, 0);
+#pragma unroll
+      for (int n = 0; n < Z::kKeys / 64; ++n)
+        multiply_64<H>(scores[n], q, matrix_at(keys + k / 4 * Z::kKeyPanel + n * 64 * 128 + k % 4 * 32, 0), k != 0);
+    }
+    products_commit();
+    products_wait<0>();
+  }
+  __device__ void add_values(uint32_t values) {
+    uint32_t w[Z::kKeys / 16][4];
+#pragma unroll
+    for (int k = 0; k < Z::kKeys / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[k][i] = pair_of<H>(scores[k / 4][k % 4 * 8 + 2 * i], scores[k / 4][k % 4 * 8 + 2 * i + 1]);
+    }
+    products_begin();
+#pragma unroll
+    for (int k = 0; k < Z::kKeys / 16; ++k) {
+      const uint32_t from = values + k * 16 * 128;
+#pragma unroll
+      for (int n = 0; n < dim / 64; ++n) add_64<H>(out[n], w[k], matrix_at(from + n * Z::kKeyPanel, Z::kKeyPanel));
+      if constexpr (kRest == 32) add_32<H>(rest, w[k], matrix_at(from + dim / 64 * Z::kKeyPanel, Z::kKeyPanel));
+      if constexpr (kRest == 16) add_16<H>(rest, w[k], matrix_at(from + dim / 64 * Z::kKeyPanel, Z::kKeyPanel));
+    }
+    products_commit();
+    products_wait<0>();
+  }
+  // What lies outside of what each of the two rows sees becomes -infinity.
+  __device__ void hide(int from, const int last[2], const int first[2]) {
+#pragma unroll
+    for (int n = 0; n < Z::kKeys / 64; ++n) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const int at = from + 64 * n + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, row = i / 2 % 2;
+        if (at > last[row] || at < first[row]) scores[n][i] = -INFINITY;
+      }
+    }
+  }
+  __device__ void cap(float scale, float softcap) {
+#pragma unroll
+    for (auto& part : scores)
+#pragma unroll
+      for (float& s : part) s = softcap * tanhf(s * scale / softcap);
+  }
+  // Scores become weights, 2^(scale * (score - highest)); the sums before are scaled to match.
+  __device__ void weigh(float scale) {
+    float top[2] = {-INFINITY, -INFINITY};
+#pragma unroll
+    for (int n = 0; n < Z::kKeys / 64; ++n) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[n][i]);
+    }
+    float shrink[2], base[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      top[row] = fmaxf(top[row], __shfl_xor_sync(0xFFFFFFFFu, top[row], 1));
+      top[row] = fmaxf(top[row], __shfl_xor_sync(0xFFFFFFFFu, top[row], 2));
+      const float next = fmaxf(highest[row], top[row]);
+      base[row] = next == -INFINITY ? 0.0f : next * scale;  // a row that has seen nothing yet: all weights come out as 0
+      shrink[row] = exp2_fast(highest[row] * scale - base[row]);
+      highest[row] = next;
+      total[row] *= shrink[row];
+    }
+#pragma unroll
+    for (int n = 0; n < Z::kKeys / 64; ++n) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) {
+        const float w = exp2_fast(fmaf(scores[n][i], scale, -base[i / 2 % 2]));
+        total[i / 2 % 2] += w;
+        scores[n][i] = w;
+      }
+    }
+    for (auto& o : out)
+#pragma unroll
+      for (int i = 0; i < 32; ++i) o[i] *= shrink[i / 2 % 2];
+    if constexpr (kRest != 0) {
+#pragma unroll
+      for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+    }
+  }
+  __device__ void store(const AttentionArgs& a, int token, int head, const int row[2], int rows) {
+    const int group = a.q_heads / a.kv_heads;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float sum = total[i];
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
+      sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
+      if (row[i] >= rows) continue;
+      const float share = 1.0f / sum;
+      float* to = a.out + size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
+#pragma unroll
+      for (int n = 0; n < dim / 64; ++n) {
+#pragma unroll
+        for (int c = 0; c < 8; ++c)
+          *reinterpret_cast<float2*>(to + 64 * n + 8 * c) = {out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share};
+      }
+      if constexpr (kRest != 0) {
+#pragma unroll
+        for (int c = 0; c < kRest / 8; ++c)
+          *reinterpret_cast<float2*>(to + dim / 64 * 64 + 8 * c) = {rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share};
+      }
+    }
+  }
+};
+
+template <class H, int dim>
+__global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __grid_constant__ AttentionArgs a) {
+  using Z = Sizes<dim>;
+  extern __shared__ uint8_t raw[];
+  let_next_begin();
+  wait_for_previous();
+  Work work;
+  if (!find_work(a, work)) return;
+  const Shared<H, dim> shared(raw);
+  const int group = a.q_heads / a.kv_heads, head = blockIdx.y, token = a.batch.query_begin[work.sequence];
+  const int tokens = a.batch.query_begin[work.sequence + 1] - token, rows = tokens * group;
+  const int start = a.batch.kv_len[work.sequence] - tokens;  // position of the sequence's first token in the step
+  const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[work.sequence];
+  const int lowest = start + work.row / group, end = start + (min(work.row + kRows, rows) - 1) / group + 1;
+  const int begin = a.window > 0 ? max(0, lowest - a.window + 1) / Z::kKeys * Z::kKeys : 0;
+  const float scale = a.softcap > 0 ? kLog2E : a.scale * kLog2E;
+
+  __shared__ int places[2][8];  // of this tile, until the next one's are asked for
+  find_places<dim>(a, blocks, head, begin, end, places[0]);
+  find_places<dim>(a, blocks, head, min(begin + Z::kKeys, end - 1), end, places[1]);
+  __syncthreads();
+  fetch<H, dim>(a.cache.keys, places[0], begin, end, shared.keys(0));
+  fetch<H, dim>(a.cache.values, places[0], begin, end, shared.values(0));
+  fetch_commit();
+  place_queries<H, dim>(a, token, head, work.row, rows, shared.queries());
+
+  const int in_group = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  const int row[2] = {work.row + in_group, work.row + in_group + 8};
+  int last[2], first[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    last[i] = start + row[i] / group;
+    first[i] = a.window > 0 ? last[i] - a.window + 1 : 0;
+  }
+  Tile<H, dim> tile;
+  tile.begin();
+  const uint32_t queries = shared_address(shared.queries()) + threadIdx.x / 128 * 64 * 128;
+  for (int from = begin, stage = 0; from < end; from += Z::kKeys, stage ^= 1) {
+    fetch_wait<0>();
+    publish_shared();
+    __syncthreads();  // this tile is here, and all are done with the stage of the one before
+    if (from + Z::kKeys < end) {
+      fetch<H, dim>(a.cache.keys, places[stage ^ 1], from + Z::kKeys, end, shared.keys(stage ^ 1));
+      fetch<H, dim>(a.cache.values, places[stage ^ 1], from + Z::kKeys, end, shared.values(stage ^ 1));
+      fetch_commit();
+      if (from + 2 * Z::kKeys < end) find_places<dim>(a, blocks, head, from + 2 * Z::kKeys, end, places[stage]);
+    }
+    tile.score(queries, shared_address(shared.keys(stage)));
+    if (a.softcap > 0) tile.cap(a.scale, a.softcap);
+    if (from + Z::kKeys - 1 > lowest || (a.window > 0 && from < end - a.window)) tile.hide(from, last, first);
+    tile.weigh(scale);
+    tile.add_values(shared_address(shared.values(stage)));
+  }
+  tile.store(a, token, head, row, rows);
+}
+
+template <class H, int dim>
+void launch_many(CudaContext* c, const AttentionArgs& a) {
+  const auto kernel = many_attention_kernel<H, dim>;
+  note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes<dim>::kShared));
+  const int group = a.q_heads / a.kv_heads;
+  const size_t tiles = size_t(a.batch.num_tokens) * group / kRows + std::min(a.batch.num_sequences, a.batch.num_tokens * group / kFewRows + 1);
+  note(c, launch_early(c->stream, dim3(unsigned(tiles), unsigned(a.kv_heads)), kThreads, Sizes<dim>::kShared, kernel, a));
+}
+
+template <class H>
+void choose_dim(CudaContext* c, const AttentionArgs& a) {
+  switch (a.head_dim) {
+    case 64: return launch_many<H, 64>(c, a);
+    case 80: return launch_many<H, 80>(c, a);
+    case 96: return launch_many<H, 96>(c, a);
+    case 128: return launch_many<H, 128>(c, a);
+    case 256: return launch_many<H, 256>(c, a);
+  }
+}
+
+}  // namespace
+
+void attend_many(CudaContext* c, const AttentionArgs& a) noexcept {
+  if (a.cache.dtype == DType::kF16) choose_dim<__half>(c, a);
+  else choose_dim<__nv_bfloat16>(c, a);
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,167 @@
+#include "kernels/cuda/library.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <new>
+#include <tuple>
+
+#include "kernels/cuda/products.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+// Tokens for which one choice serves: every step of a server has another number of them.
+int bucket(int tokens) {
+  int step = 16;
+  while (tokens > 16 * step) step *= 2;
+  return (tokens + step - 1) / step * step;
+}
+
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmulDescCreate) describe;
+  decltype(&cublasLtMatmulDescDestroy) destroy_description;
+  decltype(&cublasLtMatmulDescSetAttribute) set;
+  decltype(&cublasLtMatrixLayoutCreate) layout;
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout;
+  decltype(&cublasLtMatmulPreferenceCreate) preference;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose;
+  decltype(&cublasLtMatmul) multiply;
+};
+
+template <class Fn>
+bool find(void* library, const char* name, Fn& fn) {
+  fn = reinterpret_cast<Fn>(dlsym(library, name));
+  return fn != nullptr;
+}
+
+// The library stays open once it is found: contexts come and go.
+const Functions* functions() {
+  static const Functions* const found = []() -> const Functions* {
+    void* library = nullptr;
+    for (const char* name : {"libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.13", "libcublasLt.so"})
+      if (!library) library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    static Functions f;
+    if (!library) return nullptr;
+    const bool all = find(library, "cublasLtCreate", f.create) && find(library, "cublasLtDestroy", f.destroy) &&
+                     find(library, "cublasLtMatmulDescCreate", f.describe) &&
+                     find(library, "cublasLtMatmulDescDestroy", f.destroy_description) &&
+                     find(library, "cublasLtMatmulDescSetAttribute", f.set) &&
+                     find(library, "cublasLtMatrixLayoutCreate", f.layout) &&
+                     find(library, "cublasLtMatrixLayoutDestroy", f.destroy_layout) &&
+                     find(library, "cublasLtMatmulPreferenceCreate", f.preference) &&
+                     find(library, "cublasLtMatmulPreferenceDestroy", f.destroy_preference) &&
+                     find(library, "cublasLtMatmulPreferenceSetAttribute", f.prefer) &&
+                     find(library, "cublasLtMatmulAlgoGetHeuristic", f.choose) && find(library, "cublasLtMatmul", f.multiply);
+    return all ? &f : nullptr;
+  }();
+  return found;
+}
+
+// type, tokens, cols, rows, y_stride, accumulate, bias
+using Shape = std::tuple<WeightType, int, int, int, int, bool, bool>;
+
+}  // namespace
+
+struct Library::State {
+  const Functions* f = nullptr;
+  cublasLtHandle_t handle = nullptr;
+  void* workspace = nullptr;
+  std::map<Shape, cublasLtMatmulAlgo_t> choices;
+  ~State() {
+    cudaFree(workspace);
+    if (handle) f->destroy(handle);
+  }
+};
+
+namespace {
+
+// A product in the library's terms, where matrices are of columns: y^T [rows, tokens] = weight [cols, rows]^T * x^T [cols, tokens].
+struct Call {
+  const Functions& f;
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
+  bool ok = false;
+
+  Call(const Functions& f, WeightType type, int tokens, int cols, const Output& o) : f(f) {
+    const cudaDataType_t in = type == WeightType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    ok = f.describe(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
+         f.layout(&weight, in, uint64_t(cols), uint64_t(o.rows), cols) == CUBLAS_STATUS_SUCCESS &&
+         f.layout(&x, in, uint64_t(cols), uint64_t(tokens), cols) == CUBLAS_STATUS_SUCCESS &&
+         f.layout(&y, CUDA_R_32F, uint64_t(o.rows), uint64_t(tokens), o.y_stride) == CUBLAS_STATUS_SUCCESS;
+    if (!ok || !o.bias) return;
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const cudaDataType_t bias_type = CUDA_R_32F;
+    ok = f.set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias, sizeof o.bias) == CUBLAS_STATUS_SUCCESS;
+  }
+  ~Call() {
+    if (y) f.destroy_layout(y);
+    if (x) f.destroy_layout(x);
+    if (weight) f.destroy_layout(weight);
+    if (product) f.destroy_description(product);
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+};
+
+bool choose(const Functions& f, cublasLtHandle_t handle, const Call& call, cublasLtMatmulAlgo_t* algo) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  if (f.preference(&preference) != CUBLAS_STATUS_SUCCESS) return false;
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const bool ok = f.prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &Library::kWorkspaceBytes, sizeof Library::kWorkspaceBytes) == CUBLAS_STATUS_SUCCESS &&
+                  f.choose(handle, call.product, call.weight, call.x, call.y, call.y, preference, 1, &result, &found) == CUBLAS_STATUS_SUCCESS;
+  f.destroy_preference(preference);
+  *algo = result.algo;
+  return ok && found > 0;
+}
+
+}  // namespace
+
+Library::Library(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Library::~Library() = default;
+
+std::unique_ptr<Library> Library::open() {
+  auto state = std::make_unique<State>();
+  state->f = functions();
+  if (!state->f || state->f->create(&state->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
+  if (cudaMalloc(&state->workspace, Library::kWorkspaceBytes) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
+  return std::unique_ptr<Library>(new Library(std::move(state)));
+}
+
+cudaError_t Library::multiply(cudaStream_t stream, WeightType type, const void* x, int tokens, int cols, const Output& o) noexcept {
+  State& s = *state_;
+  const Functions& f = *s.f;
+  const Call call(f, type, tokens, cols, o);
+  if (!call.ok) return cudaErrorUnknown;
+  const Shape shape{type, bucket(tokens), cols, o.rows, o.y_stride, o.accumulate, o.bias != nullptr};
+  auto at = s.choices.find(shape);
+  if (at == s.choices.end()) {
+    const Call of_bucket(f, type, bucket(tokens), cols, o);
+    cublasLtMatmulAlgo_t algo;
+    if (!of_bucket.ok || !choose(f, s.handle, of_bucket, &algo)) return cudaErrorNotSupported;
+    at = s.choices.emplace(shape, algo).first;
+  }
+  const float one = 1, before = o.accumulate ? 1 : 0;
+  const auto go = [&](const cublasLtMatmulAlgo_t* algo) {
+    return f.multiply(s.handle, call.product, &one, o.weight, call.weight, x, call.x, &before, o.y, call.y, o.y, call.y, algo,
+                      s.workspace, kWorkspaceBytes, stream);
+  };
+  // A choice for the bucket may not do for each number in it (alignment, say); the library then chooses by itself.
+  if (go(&at->second) == CUBLAS_STATUS_SUCCESS || go(nullptr) == CUBLAS_STATUS_SUCCESS) return cudaSuccess;
+  return cudaErrorNotSupported;
+}
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,34 @@
+// Products of many tokens by NVIDIA's cublasLt, which is opened at run time: nothing links against it, and a machine without
+// it computes the same products with this backend's own kernels, more slowly. One object a context; calls queue on a stream.
+#pragma once
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "tensor/dtype.h"
+
+namespace sluice::kernels::cuda {
+
+struct Output;
+
+class Library {
+ public:
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+  // nullptr: the library, its workspace or its handle is not to be had on the current device.
+  static std::unique_ptr<Library> open();
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // out = x * weight^T, with out's bias and accumulation. type: f16 or bf16, of x [tokens, cols] and of the weight. How a
+  // shape is computed is chosen at its first use (some 100 us of the host's time) and remembered. Nothing is allocated on the
+  // device, so calls can be captured in a graph.
+  cudaError_t multiply(cudaStream_t stream, WeightType type, const void* x, int tokens, int cols, const Output& out) noexcept;
+
+ private:
+  struct State;
+  explicit Library(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace sluice::kernels::cuda

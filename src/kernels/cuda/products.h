@@ -1,0 +1,37 @@
+// The ways to compute a product on the device, each for some types and shapes; linear.cu chooses among them.
+#pragma once
+#include "kernels/cuda/cuda_context.h"
+
+namespace sluice::kernels::cuda {
+
+struct Output {
+  const uint8_t* weight;
+  size_t row_bytes;
+  const float* bias;
+  float* y;
+  int rows, y_stride;
+  bool accumulate;
+};
+
+struct Product {
+  int tokens, cols, outputs;
+  Output out[kMaxLinearOutputs];
+};
+
+// float32: a warp an output row, the same order of folding for any number of tokens. x: float rows, zeros up to a multiple of 32.
+void multiply_rows(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
+
+// tf32: tiles of 64 x 64 on tensor cores, weights decoded into shared memory. x as above.
+void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
+
+// f16 and bf16 rows of whole groups of 64, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
+// before it. Inputs are rounded to the weight's type; deterministic contexts split them into three parts, which hold a float.
+constexpr int kFewTokens = 16;  // at most; from kLibraryTokens the library is as fast
+constexpr int kLibraryTokens = 9;
+bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept;
+void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
+
+// The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs.
+void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept;
+
+}  // namespace sluice::kernels::cuda

@@ -1,0 +1,91 @@
+// What is done to a row of inputs before a product, by the first kPrologueThreads threads of a block in one order of folding, so that a
+// row comes out the same to the bit whichever kernel prepares it. Rows and
+// norm weights are whole groups of eight floats at 16-byte addresses.
+#pragma once
+#include "kernels/abi.h"
+#include "kernels/cuda/pipeline.cuh"
+#include "kernels/cuda/reduce.cuh"
+
+namespace sluice::kernels::cuda {
+
+constexpr int kPrologueThreads = 256, kPrologueStep = kPrologueThreads * 8;
+
+__device__ inline void load8(const float* p, float v[8]) {
+  const float4 a = __ldcg(reinterpret_cast<const float4*>(p)), b = __ldcg(reinterpret_cast<const float4*>(p) + 1);
+  v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+// Of the first kPrologueThreads threads; each gets it.
+__device__ inline float prologue_sum(float v) {
+  __shared__ float parts[kPrologueThreads / 32];
+  v = warp_sum(v);
+  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+  meet<kPrologueThreads>();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kPrologueThreads / 32; ++i) sum += parts[i];
+  meet<kPrologueThreads>();
+  return sum;
+}
+
+__device__ inline float gated(Prologue prologue, float v, float up) {
+  // 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which cancels nothing
+  const float u = prologue == Prologue::kSiluMul ? v : 1.5957691216057308f * (v + 0.044715f * v * v * v);
+  return __fdividef(v, 1.0f + __expf(-u)) * up;
+}
+
+// emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues). Blocks may share
+// a row that has no norm: this is number `share` of `shares`.
+template <class Emit>
+__device__ inline void prepare_row(Prologue prologue, const float* x, int cols, const float* norm_weight, float eps, int share, int shares,
+                                   Emit emit) {
+  constexpr int kHeld = 4, kStep = kPrologueStep;  // groups that a thread holds between the sum and the scaling
+  const int first = int(threadIdx.x) * 8;
+  if (prologue != Prologue::kRmsNorm) {
+    for (int k = first + share * kStep; k < cols; k += shares * kStep) {
+      float v[8], up[8];
+      load8(x + k, v);
+      if (prologue != Prologue::kNone) {
+        load8(x + cols + k, up);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) v[i] = gated(prologue, v[i], up[i]);
+      }
+      emit(k, v);
+    }
+    return;
+  }
+  float held[kHeld][8], sum = 0;
+  const auto add = [&](const float v[8]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
+  };
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (first + i * kStep < cols) load8(x + first + i * kStep, held[i]);
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (first + i * kStep < cols) add(held[i]);
+  for (int k = first + kHeld * kStep; k < cols; k += kStep) {
+    float v[8];
+    load8(x + k, v);
+    add(v);
+  }
+  const float factor = rsqrtf(prologue_sum(sum) / float(cols) + eps);
+  const auto finish = [&](int k, float v[8]) {
+    float w[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    if (norm_weight) load8(norm_weight + k, w);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] *= factor * w[i];
+    emit(k, v);
+  };
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (first + i * kStep < cols) finish(first + i * kStep, held[i]);
+  for (int k = first + kHeld * kStep; k < cols; k += kStep) {
+    float v[8];
+    load8(x + k, v);
+    finish(k, v);
+  }
+}
+
+}  // namespace sluice::kernels::cuda
