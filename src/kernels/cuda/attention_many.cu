@@ -205,7 +205,7 @@ struct Tile {
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) weights[k][i] = pair_of<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
+      for (int i = 0; i < 4; ++i) weights[k][i] = pair_in_range<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
     }
   }
   __device__ void store(const AttentionArgs& a, int token, int head, const int row[2], int rows) {

@@ -119,10 +119,28 @@ __device__ inline void fetch_ahead(const FewArgs& a) {
     fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
 }
 
-// sums += one warp's 16 x 64 weights * inputs. weights: this thread's slot of the ring. in: the inputs of this lane's token
-// (lane / 4) at the same columns, or null past the last token.
+// The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
 template <class H, int column_tiles, int parts>
-__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const H* const in[column_tiles], size_t part_stride, int col) {
+struct Inputs {
+  uint4 x[parts][column_tiles][2];
+  __device__ void load(const H* const in[column_tiles], size_t part_stride, int col) {
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll
+      for (int j = 0; j < column_tiles; ++j) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          x[part][j][half] = make_uint4(0, 0, 0, 0);
+          if (in[j]) x[part][j][half] = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        }
+      }
+    }
+  }
+};
+
+// sums += one warp's 16 x 64 weights * inputs. weights: this thread's slot of the ring.
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const Inputs<H, column_tiles, parts>& in) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 1024), l = *reinterpret_cast<const uint4*>(weights + half * 1024 + 512);
@@ -130,8 +148,7 @@ __device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint
     for (int part = 0; part < parts; ++part) {
 #pragma unroll
       for (int j = 0; j < column_tiles; ++j) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (in[j]) x = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        const uint4& x = in.x[part][j][half];
         mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
         mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
       }
@@ -150,6 +167,9 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
     in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * 8 : nullptr;
   // A thread's output of a tile: a row of it and a token.
   const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
+  // Inputs come from shared memory or a cache: one chunk ahead hides that.
+  Inputs<H, column_tiles, parts> next;
+  next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
   int slot = 0, parity = 0;
   for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
     const Tile tile(a, index);
@@ -164,7 +184,10 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
     for (int col = warp * kChunk; col < a.p.cols; col += kWarps * kChunk) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
       uint8_t* weights = ring + slot * (kThreads * 64);
-      multiply_chunk<H, column_tiles, parts>(sums, weights, in, part_stride, col);
+      const Inputs<H, column_tiles, parts> now = next;
+      const int following = col + kWarps * kChunk;
+      next.load(in, part_stride, following < a.p.cols ? following : warp * kChunk);
+      multiply_chunk<H, column_tiles, parts>(sums, weights, now);
       walk.copy(shared_address(weights));
       if (++slot == kDepth) slot = 0;
     }
