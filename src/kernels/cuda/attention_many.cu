@@ -122,13 +122,15 @@ __device__ inline void place_queries(const AttentionArgs& a, int token, int head
   }
 }
 
-// A thread's part of its warpgroup's 64 rows: rows lane / 4 and 8 more of its warp's 16, columns 2 (lane % 4) + {0, 1} of each 8.
+// A thread's part of its warpgroup's 64 rows: rows lane / 4 and 8 more of its warp's 16; number i of an array is of row i / 2 % 2
+// and column i / 4 * 8 + 2 (lane % 4) + i % 2.
 template <class H, int dim>
 struct Tile {
   using Z = Sizes<dim>;
-  static constexpr int kRest = dim % 64;
-  float scores[Z::kKeys / 64][32], out[dim / 64][32], rest[kRest ? kRest / 2 : 1];
-  float highest[2], total[2];
+  static constexpr int kMain = dim >= 128 ? 128 : 64, kRest = dim % kMain;
+  float scores[Z::kKeys / 2], out[dim / kMain][kMain / 2], rest[kRest ? kRest / 2 : 1];
+  uint32_t weights[Z::kKeys / 16][4];
+  float highest[2], total[2], shrink[2];
 
   __device__ void begin() {
     for (auto& o : out)
@@ -138,63 +140,43 @@ struct Tile {
     for (float& v : rest) v = 0;
     highest[0] = highest[1] = -INFINITY, total[0] = total[1] = 0;
   }
+  // Both of these leave their products under way, a group each.
   __device__ void score(uint32_t queries, uint32_t keys) {
     products_begin();
 #pragma unroll
-    for (int k = 0; k < dim / 16; ++k) {
-      const uint64_t q = matrix_at(queries + k / 4 * Z::kQueryPanel + k % 4 * 32, 0);
-#pragma unroll
-      for (int n = 0; n < Z::kKeys / 64; ++n)
-        multiply_64<H>(scores[n], q, matrix_at(keys + k / 4 * Z::kKeyPanel + n * 64 * 128 + k % 4 * 32, 0), k != 0);
-    }
+    for (int k = 0; k < dim / 16; ++k)
+      multiply<H, Z::kKeys>(scores, matrix_at(queries + k / 4 * Z::kQueryPanel + k % 4 * 32, 0),
+                            matrix_at(keys + k / 4 * Z::kKeyPanel + k % 4 * 32, 0), k != 0);
     products_commit();
-    products_wait<0>();
   }
   __device__ void add_values(uint32_t values) {
-    uint32_t w[Z::kKeys / 16][4];
-#pragma unroll
-    for (int k = 0; k < Z::kKeys / 16; ++k) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) w[k][i] = pair_of<H>(scores[k / 4][k % 4 * 8 + 2 * i], scores[k / 4][k % 4 * 8 + 2 * i + 1]);
-    }
     products_begin();
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
       const uint32_t from = values + k * 16 * 128;
 #pragma unroll
-      for (int n = 0; n < dim / 64; ++n) add_64<H>(out[n], w[k], matrix_at(from + n * Z::kKeyPanel, Z::kKeyPanel));
-      if constexpr (kRest == 32) add_32<H>(rest, w[k], matrix_at(from + dim / 64 * Z::kKeyPanel, Z::kKeyPanel));
-      if constexpr (kRest == 16) add_16<H>(rest, w[k], matrix_at(from + dim / 64 * Z::kKeyPanel, Z::kKeyPanel));
+      for (int n = 0; n < dim / kMain; ++n) add<H, kMain>(out[n], weights[k], matrix_at(from + n * (kMain / 64) * Z::kKeyPanel, Z::kKeyPanel));
+      if constexpr (kRest != 0) add<H, kRest>(rest, weights[k], matrix_at(from + dim / 64 * Z::kKeyPanel, Z::kKeyPanel));
     }
     products_commit();
-    products_wait<0>();
   }
   // What lies outside of what each of the two rows sees becomes -infinity.
   __device__ void hide(int from, const int last[2], const int first[2]) {
 #pragma unroll
-    for (int n = 0; n < Z::kKeys / 64; ++n) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const int at = from + 64 * n + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, row = i / 2 % 2;
-        if (at > last[row] || at < first[row]) scores[n][i] = -INFINITY;
-      }
+    for (int i = 0; i < Z::kKeys / 2; ++i) {
+      const int at = from + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2, row = i / 2 % 2;
+      if (at > last[row] || at < first[row]) scores[i] = -INFINITY;
     }
   }
   __device__ void cap(float scale, float softcap) {
 #pragma unroll
-    for (auto& part : scores)
-#pragma unroll
-      for (float& s : part) s = softcap * tanhf(s * scale / softcap);
+    for (float& s : scores) s = softcap * tanhf(s * scale / softcap);
   }
-  // Scores become weights, 2^(scale * (score - highest)); the sums before are scaled to match.
+  // Scores become weights, 2^(scale * (score - highest)); what was summed before has to shrink to match.
   __device__ void weigh(float scale) {
-    float top[2] = {-INFINITY, -INFINITY};
+    float top[2] = {-INFINITY, -INFINITY}, base[2];
 #pragma unroll
-    for (int n = 0; n < Z::kKeys / 64; ++n) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[n][i]);
-    }
-    float shrink[2], base[2];
+    for (int i = 0; i < Z::kKeys / 2; ++i) top[i / 2 % 2] = fmaxf(top[i / 2 % 2], scores[i]);
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       top[row] = fmaxf(top[row], __shfl_xor_sync(0xFFFFFFFFu, top[row], 1));
@@ -206,20 +188,24 @@ struct Tile {
       total[row] *= shrink[row];
     }
 #pragma unroll
-    for (int n = 0; n < Z::kKeys / 64; ++n) {
-#pragma unroll
-      for (int i = 0; i < 32; ++i) {
-        const float w = exp2_fast(fmaf(scores[n][i], scale, -base[i / 2 % 2]));
-        total[i / 2 % 2] += w;
-        scores[n][i] = w;
-      }
+    for (int i = 0; i < Z::kKeys / 2; ++i) {
+      scores[i] = exp2_fast(fmaf(scores[i], scale, -base[i / 2 % 2]));
+      total[i / 2 % 2] += scores[i];
     }
+  }
+  // No products may be under way.
+  __device__ void settle() {
     for (auto& o : out)
 #pragma unroll
-      for (int i = 0; i < 32; ++i) o[i] *= shrink[i / 2 % 2];
+      for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
     if constexpr (kRest != 0) {
 #pragma unroll
       for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+    }
+#pragma unroll
+    for (int k = 0; k < Z::kKeys / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) weights[k][i] = pair_in_range<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
     }
   }
   __device__ void store(const AttentionArgs& a, int token, int head, const int row[2], int rows) {
@@ -233,15 +219,15 @@ struct Tile {
       const float share = 1.0f / sum;
       float* to = a.out + size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
 #pragma unroll
-      for (int n = 0; n < dim / 64; ++n) {
+      for (int n = 0; n < dim / kMain; ++n) {
 #pragma unroll
-        for (int c = 0; c < 8; ++c)
-          *reinterpret_cast<float2*>(to + 64 * n + 8 * c) = {out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share};
+        for (int c = 0; c < kMain / 8; ++c)
+          *reinterpret_cast<float2*>(to + kMain * n + 8 * c) = {out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share};
       }
       if constexpr (kRest != 0) {
 #pragma unroll
         for (int c = 0; c < kRest / 8; ++c)
-          *reinterpret_cast<float2*>(to + dim / 64 * 64 + 8 * c) = {rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share};
+          *reinterpret_cast<float2*>(to + dim / kMain * kMain + 8 * c) = {rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share};
       }
     }
   }
@@ -264,15 +250,6 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
   const int begin = a.window > 0 ? max(0, lowest - a.window + 1) / Z::kKeys * Z::kKeys : 0;
   const float scale = a.softcap > 0 ? kLog2E : a.scale * kLog2E;
 
-  __shared__ int places[2][8];  // of this tile, until the next one's are asked for
-  find_places<dim>(a, blocks, head, begin, end, places[0]);
-  find_places<dim>(a, blocks, head, min(begin + Z::kKeys, end - 1), end, places[1]);
-  __syncthreads();
-  fetch<H, dim>(a.cache.keys, places[0], begin, end, shared.keys(0));
-  fetch<H, dim>(a.cache.values, places[0], begin, end, shared.values(0));
-  fetch_commit();
-  place_queries<H, dim>(a, token, head, work.row, rows, shared.queries());
-
   const int in_group = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
   const int row[2] = {work.row + in_group, work.row + in_group + 8};
   int last[2], first[2];
@@ -281,25 +258,56 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
     last[i] = start + row[i] / group;
     first[i] = a.window > 0 ? last[i] - a.window + 1 : 0;
   }
+  const uint32_t queries = shared_address(shared.queries()) + threadIdx.x / 128 * 64 * 128;
   Tile<H, dim> tile;
   tile.begin();
-  const uint32_t queries = shared_address(shared.queries()) + threadIdx.x / 128 * 64 * 128;
-  for (int from = begin, stage = 0; from < end; from += Z::kKeys, stage ^= 1) {
-    fetch_wait<0>();
-    publish_shared();
-    __syncthreads();  // this tile is here, and all are done with the stage of the one before
-    if (from + Z::kKeys < end) {
-      fetch<H, dim>(a.cache.keys, places[stage ^ 1], from + Z::kKeys, end, shared.keys(stage ^ 1));
-      fetch<H, dim>(a.cache.values, places[stage ^ 1], from + Z::kKeys, end, shared.values(stage ^ 1));
-      fetch_commit();
-      if (from + 2 * Z::kKeys < end) find_places<dim>(a, blocks, head, from + 2 * Z::kKeys, end, places[stage]);
-    }
-    tile.score(queries, shared_address(shared.keys(stage)));
+  const auto weigh = [&](int from) {
     if (a.softcap > 0) tile.cap(a.scale, a.softcap);
     if (from + Z::kKeys - 1 > lowest || (a.window > 0 && from < end - a.window)) tile.hide(from, last, first);
     tile.weigh(scale);
-    tile.add_values(shared_address(shared.values(stage)));
+  };
+  // Keys are fetched two tiles ahead of the values' products, values one; a tile's number mod 2 is its stage.
+  __shared__ int places[4][8];
+  const int tiles = (end - begin + Z::kKeys - 1) / Z::kKeys;
+  const auto find = [&](int n) { if (n < tiles) find_places<dim>(a, blocks, head, begin + n * Z::kKeys, end, places[n % 4]); };
+  const auto fetch_keys = [&](int n) {
+    if (n < tiles) fetch<H, dim>(a.cache.keys, places[n % 4], begin + n * Z::kKeys, end, shared.keys(n % 2));
+  };
+  const auto fetch_values = [&](int n) {
+    if (n < tiles) fetch<H, dim>(a.cache.values, places[n % 4], begin + n * Z::kKeys, end, shared.values(n % 2));
+  };
+  const auto arrive = [&] {  // what was fetched is here for all, and all are done with what was computed
+    fetch_wait<0>();
+    publish_shared();
+    __syncthreads();
+  };
+  find(0), find(1), find(2);
+  __syncthreads();
+  fetch_keys(0);
+  fetch_commit();
+  place_queries<H, dim>(a, token, head, work.row, rows, shared.queries());
+  arrive();
+  fetch_keys(1), fetch_values(0);
+  fetch_commit();
+  tile.score(queries, shared_address(shared.keys(0)));
+  products_wait<0>();
+  weigh(begin);
+  tile.settle();
+  for (int n = 0; n + 1 < tiles; ++n) {
+    arrive();
+    fetch_keys(n + 2), fetch_values(n + 1);
+    fetch_commit();
+    find(n + 3);
+    tile.score(queries, shared_address(shared.keys((n + 1) % 2)));
+    tile.add_values(shared_address(shared.values(n % 2)));
+    products_wait<1>();
+    weigh(begin + (n + 1) * Z::kKeys);
+    products_wait<0>();
+    tile.settle();
   }
+  arrive();
+  tile.add_values(shared_address(shared.values((tiles - 1) % 2)));
+  products_wait<0>();
   tile.store(a, token, head, row, rows);
 }
 

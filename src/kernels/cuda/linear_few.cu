@@ -1,10 +1,10 @@
 // Products of f16 and bf16 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
-// tiles of 16 output rows. One warp has a tile's rows copied to a ring of stages in shared memory, 512 columns a stage; eight
-// warps take 64 columns of a stage each and multiply on tensor cores with the weights as the left factor. A chunk's columns are
-// taken in the order in which a lane's 16-byte reads bring them; the inputs are read in the same order, and a sum does not mind.
-// There is a block a processor and room for the next kernel's beside it, which can so fill its ring and the cache with weights
-// while this one works. No float of a token depends on another's: a column of the product is folded from its own inputs, in an
-// order that K alone decides.
+// tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the weights
+// as the left factor. A chunk's columns are taken in the order in which a lane's 16-byte reads bring them; the inputs are read
+// in the same order, and a sum does not mind. Every thread copies its own weights to a ring of its own in shared memory, kDepth
+// chunks ahead and across tiles, so that nobody waits for anybody but where a tile's sums are folded. There is a block a
+// processor and room for the next kernel's beside it, which can so load its first weights while this one works. No float of a
+// token depends on another's: a column of the product is folded from its own inputs, in an order that K alone decides.
 #include <algorithm>
 
 #include "kernels/cuda/half_types.cuh"
@@ -16,14 +16,12 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = kPrologueThreads / 32, kThreads = kPrologueThreads + 32, kTileRows = 16;
-constexpr int kChunk = 64, kStageCols = kWarps * kChunk, kStages = 5;
-constexpr int kPitch = kStageCols * 2 + 64;  // bytes of a row of a stage: neighbours start half the banks apart
-constexpr int kStageBytes = kTileRows * kPitch;
-constexpr int kAhead = 8;                    // stages after the first kStages that the cache is told to get
-constexpr int kPad = 32;                     // halves after a row of inputs in shared memory, for the same reason
-constexpr int kFusedTokens = 2;              // up to here, blocks prepare their inputs themselves,
-constexpr int kFusedCols = 8192;             // if rows are no longer than this
+constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
+constexpr int kRingBytes = kDepth * kThreads * 64;
+constexpr int kAhead = 8192;      // bytes of each row of the first tile, after those in the ring, that the cache is told to get
+constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
+constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
+constexpr int kFusedCols = 8192;  // if rows are no longer than this
 
 struct FewArgs {
   Product p;
@@ -77,65 +75,80 @@ struct Tile {
     out = &a.p.out[i];
     row = (tile - (i ? a.tile_end[i - 1] : 0)) * kTileRows;
   }
+  // Row r, the last one in place of those past the end.
+  __device__ const uint8_t* weights(int r) const { return out->weight + size_t(min(row + r, out->rows - 1)) * out->row_bytes; }
 };
 
-struct Ring {
-  uint8_t* stages;  // kStages of kStageBytes
-  uint64_t *full, *empty;
-};
-
-// Goes through the stages of the block's tiles in order; at() is where row `lane` of the stage's columns begins.
+// Goes through a warp's chunks of the block's tiles in order.
 struct Walk {
   const FewArgs& a;
-  int index, col = 0, rows = 0;
-  const uint8_t* from = nullptr;
+  int index, chunk;
+  const uint8_t *upper, *lower;  // this lane's weights of chunk 0: rows lane / 4 and 8 below
   __device__ explicit Walk(const FewArgs& a) : a(a), index(blockIdx.x) { enter(); }
-  __device__ bool more() const { return index < a.tile_end[a.p.outputs - 1]; }
-  __device__ uint32_t bytes() const { return uint32_t(min(kStageCols, a.p.cols - col)) * 2; }
-  __device__ const uint8_t* at() const { return from + size_t(col) * 2; }
-  __device__ void next() {
-    if ((col += kStageCols) < a.p.cols) return;
-    col = 0, index += gridDim.x;
-    enter();
-  }
   __device__ void enter() {
-    if (!more()) return;
+    const int lane = threadIdx.x % 32;
+    chunk = threadIdx.x / 32;
+    // Rows of few chunks leave some warps none.
+    if (index >= a.tile_end[a.p.outputs - 1] || chunk * kChunk >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
     const Tile tile(a, index);
-    rows = min(kTileRows, tile.out->rows - tile.row);
-    from = tile.out->weight + size_t(tile.row + int(threadIdx.x % 32)) * tile.out->row_bytes;
+    upper = tile.weights(lane / 4) + lane % 4 * 16;
+    lower = tile.weights(lane / 4 + 8) + lane % 4 * 16;
+  }
+  // Starts copying the chunk to this thread's 64 bytes of a slot, and goes on. A group is committed in any case.
+  __device__ void copy(uint32_t slot) {
+    if (index < a.tile_end[a.p.outputs - 1]) {
+      const size_t at = size_t(chunk) * (kChunk * 2);
+      copy_piece(slot, upper + at);
+      copy_piece(slot + 512, lower + at);
+      copy_piece(slot + 1024, upper + at + 64);
+      copy_piece(slot + 1536, lower + at + 64);
+      if ((chunk += kWarps) * kChunk >= a.p.cols) index += gridDim.x, enter();
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+  }
+  __device__ static void copy_piece(uint32_t to, const uint8_t* from) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   }
 };
 
-// One warp's work: keeps the ring full. Weights never change, so it waits for no earlier kernel.
-__device__ inline void copy_weights(const FewArgs& a, const Ring& ring) {
-  const int lane = threadIdx.x % 32;
-  int count = 0, stage = 0;
-  for (Walk walk(a); walk.more(); walk.next(), ++count, stage = stage + 1 == kStages ? 0 : stage + 1) {
-    if (count == kStages) {
-      Walk ahead = walk;
-      for (int i = 0; i < kAhead && ahead.more(); ++i, ahead.next())
-        if (lane < ahead.rows) fetch_to_cache(ahead.at(), ahead.bytes());
-    }
-    if (count >= kStages) barrier_wait(&ring.empty[stage], (count / kStages - 1) & 1);
-    if (lane == 0) barrier_expect(&ring.full[stage], walk.bytes() * uint32_t(walk.rows));
-    __syncwarp();
-    if (lane < walk.rows) copy_bulk(ring.stages + stage * kStageBytes + lane * kPitch, walk.at(), walk.bytes(), &ring.full[stage]);
-  }
+// Asks the second-level cache for what follows the chunks of the first tile that are on their way.
+__device__ inline void fetch_ahead(const FewArgs& a) {
+  const Tile tile(a, blockIdx.x);
+  const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
+  if (threadIdx.x < kTileRows && row_bytes > loaded)
+    fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
 }
 
-// sums += one warp's 16 x 64 weights of a stage * inputs. weights: this lane's first, of rows lane / 4 and 8 below.
-// in: the inputs of this lane's token (lane / 4) at the same columns, or null past the last token.
+// The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
 template <class H, int column_tiles, int parts>
-__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const H* const in[column_tiles], size_t part_stride, int col) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 64), l = *reinterpret_cast<const uint4*>(weights + 8 * kPitch + half * 64);
+struct Inputs {
+  uint4 x[parts][column_tiles][2];
+  __device__ void load(const H* const in[column_tiles], size_t part_stride, int col) {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
 #pragma unroll
       for (int j = 0; j < column_tiles; ++j) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (in[j]) x = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          x[part][j][half] = make_uint4(0, 0, 0, 0);
+          if (in[j]) x[part][j][half] = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        }
+      }
+    }
+  }
+};
+
+// sums += one warp's 16 x 64 weights * inputs. weights: this thread's slot of the ring.
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const Inputs<H, column_tiles, parts>& in) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 1024), l = *reinterpret_cast<const uint4*>(weights + half * 1024 + 512);
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll
+      for (int j = 0; j < column_tiles; ++j) {
+        const uint4& x = in.x[part][j][half];
         mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
         mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
       }
@@ -144,18 +157,20 @@ __device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint
 }
 
 template <class H, int column_tiles, int parts>
-__device__ inline void multiply_tiles_of_block(const FewArgs& a, const Ring& ring, const H* inputs, int pitch) {
+__device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, Walk& walk, const H* inputs, int pitch) {
   __shared__ float folds[2][kWarps][8 * column_tiles][kTileRows + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t part_stride = size_t(a.p.tokens) * pitch;
   const H* in[column_tiles];
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j)
-    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + warp * kChunk + lane % 4 * 8 : nullptr;
-  const uint8_t* weights = ring.stages + lane / 4 * kPitch + warp * kChunk * 2 + lane % 4 * 16;
+    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * 8 : nullptr;
   // A thread's output of a tile: a row of it and a token.
   const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
-  int stage = 0, phase = 0, parity = 0;
+  // Inputs come from shared memory or a cache: one chunk ahead hides that.
+  Inputs<H, column_tiles, parts> next;
+  next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
+  int slot = 0, parity = 0;
   for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
     const Tile tile(a, index);
     const Output& o = *tile.out;
@@ -166,12 +181,15 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, const Ring& rin
     if (mine && o.accumulate) start = __ldcg(y);
     if (mine && o.bias) start += o.bias[row];
     float sums[column_tiles][2][4] = {};
-    for (int col = 0; col < a.p.cols; col += kStageCols) {
-      barrier_wait(&ring.full[stage], phase);
-      if (col + warp * kChunk < a.p.cols) multiply_chunk<H, column_tiles, parts>(sums, weights + stage * kStageBytes, in, part_stride, col);
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&ring.empty[stage]);
-      if (++stage == kStages) stage = 0, phase ^= 1;
+    for (int col = warp * kChunk; col < a.p.cols; col += kWarps * kChunk) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
+      uint8_t* weights = ring + slot * (kThreads * 64);
+      const Inputs<H, column_tiles, parts> now = next;
+      const int following = col + kWarps * kChunk;
+      next.load(in, part_stride, following < a.p.cols ? following : warp * kChunk);
+      multiply_chunk<H, column_tiles, parts>(sums, weights, now);
+      walk.copy(shared_address(weights));
+      if (++slot == kDepth) slot = 0;
     }
     auto& fold = folds[parity];
 #pragma unroll
@@ -179,7 +197,7 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, const Ring& rin
 #pragma unroll
       for (int i = 0; i < 4; ++i) fold[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
     }
-    meet<kPrologueThreads>();  // the other half of folds is read before the next of these
+    __syncthreads();  // the other half of folds is read before the next of these
     if (mine) {
       float v = 0;
 #pragma unroll
@@ -192,34 +210,31 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, const Ring& rin
 template <class H, int column_tiles, int parts, bool fused>
 __global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
-  __shared__ uint64_t barriers[2 * kStages];
-  const Ring ring{dynamic, barriers, barriers + kStages};
   let_next_begin();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.empty[i], kWarps);
-    barriers_made();
-  }
-  __syncthreads();
-  if (threadIdx.x >= kPrologueThreads) return copy_weights(a, ring);
+  uint8_t* ring = dynamic + threadIdx.x / 32 * 2048 + threadIdx.x % 32 * 16;
+  Walk walk(a);
+#pragma unroll
+  for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
+  fetch_ahead(a);
   wait_for_previous();
   const H* inputs = static_cast<const H*>(a.inputs);
   int pitch = a.p.cols;
   if (fused) {
     pitch += kPad;
-    H* rows = reinterpret_cast<H*>(dynamic + kStages * kStageBytes);
+    H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
     for (int t = 0; t < a.p.tokens; ++t)
       prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
                   [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
-    meet<kPrologueThreads>();
+    __syncthreads();
     inputs = rows;
   }
-  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, inputs, pitch);
+  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, inputs, pitch);
 }
 
 template <class H, int column_tiles, int parts, bool fused>
 void launch_few(CudaContext* c, const FewArgs& a) {
   const auto kernel = few_kernel<H, column_tiles, parts, fused>;
-  const size_t shared = kStages * kStageBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
+  const size_t shared = kRingBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
