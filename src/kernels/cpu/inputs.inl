@@ -30,7 +30,7 @@ static inline float prologue_factor(const LinearArgs& a, const float* x, int col
 // 32 values to int8 with scale amax / 127, rounded to nearest even.
 SIMD void quantise_block(const F* v, int8_t* q, float& scale, float& scaled_sum, int32_t& minus_sum, int32_t* minus_half,
                          int half_stride) {
-  constexpr int kVectors = kBlock / kLanes, kHalf = kVectors / 2;
+  constexpr int kVectors = kBlock / kLanes;
   F amax = f_abs(v[0]);
   for (int i = 1; i < kVectors; ++i) amax = f_max(amax, f_abs(v[i]));
   const float largest = f_max_of(amax);
@@ -40,10 +40,11 @@ SIMD void quantise_block(const F* v, int8_t* q, float& scale, float& scaled_sum,
   I sum[2] = {i_zero(), i_zero()};
   for (int i = 0; i < kVectors; ++i) {
     const I x = i_from_float(f_mul(v[i], inverse));
-    sum[i / kHalf] = i_add(sum[i / kHalf], x);
+    sum[i / (kVectors / 2)] = i_add(sum[i / (kVectors / 2)], x);
     i_store_s8(q + i * kLanes, x);
   }
-  const int s0 = i_sum(sum[0]), s1 = i_sum(sum[1]);
+  int s0, s1;
+  i_sums(sum[0], sum[1], s0, s1);
   scaled_sum = scale * float(s0 + s1);
   minus_sum = -(s0 + s1);
   minus_half[0] = -s0;

@@ -75,10 +75,12 @@ SIMD void i_store_s8(int8_t* p, I v) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
-SIMD int i_sum(I v) {
-  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xB1)));
+// The sums of all lanes of two vectors.
+SIMD void i_sums(I a, I b, int& s0, int& s1) {
+  const __m256i pairs = _mm256_hadd_epi32(a, b), fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i x = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  s0 = _mm_cvtsi128_si32(x);
+  s1 = _mm_extract_epi32(x, 1);
 }
 
 SIMD I i_set1_at(const int8_t* p) {

@@ -67,7 +67,15 @@ SIMD F f_from_bits(I a) { return _mm512_castsi512_ps(a); }
 SIMD I i_from_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 SIMD I i_from_s8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 SIMD void i_store_s8(int8_t* p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
-SIMD int i_sum(I v) { return _mm512_reduce_add_epi32(v); }
+// The sums of all lanes of two vectors.
+SIMD void i_sums(I v, I w, int& s0, int& s1) {
+  const __m256i a = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  const __m256i b = _mm256_add_epi32(_mm512_castsi512_si256(w), _mm512_extracti64x4_epi64(w, 1));
+  const __m256i pairs = _mm256_hadd_epi32(a, b), fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i x = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  s0 = _mm_cvtsi128_si32(x);
+  s1 = _mm_extract_epi32(x, 1);
+}
 
 SIMD I i_set1_at(const int8_t* p) {
   int x;
