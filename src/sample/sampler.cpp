@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/portable_math.h"
 #include "sample/noise.h"
 
 namespace sluice::sample {
@@ -99,6 +100,7 @@ int32_t choose(std::span<float> x, const SampleRow& p) {
   float best_value = kNegInf;
   // Equal values go to the smaller id, so the order in which candidates come does not matter.
   auto consider = [&](int32_t t) {
+    if (x[t] + noise.gumbel_bound(t) < best_value) return;
     const float v = x[t] + noise.gumbel(t);
     if (best < 0 || v > best_value || (v == best_value && t < best)) {
       best = t;
@@ -131,10 +133,7 @@ double log_sum_exp(std::span<const float> x) {
   return double(max) + std::log(sum);
 }
 
-uint64_t token_mass(float x, float max) {
-  const double mass = std::exp(double(x - max));
-  return mass > 0 ? uint64_t(mass * 0x1p46 + 0.5) : 0;  // a NaN weighs nothing
-}
+uint64_t token_mass(float x, float max) { return uint64_t(portable_exp(x - max) * 0x1p40f); }
 
 SampleRow make_row(const SamplingParams& p, int64_t position) {
   SampleRow r;

@@ -21,7 +21,7 @@ void add_changes(const SamplingParams& params, std::span<const int32_t> history,
 // changes: the row's own. top: room for num_logprobs entries, falling; filled as far as there are tokens.
 SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top);
 
-// Mass of a token in truncation: exp(x - max) in units of 2^-46, so that sums do not depend on their order.
+// Mass of a token in truncation: exp(x - max) in units of 2^-40, so that sums do not depend on their order.
 uint64_t token_mass(float x, float max);
 
 // log(sum(exp(x))) in double, in index order.

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/portable_math.h"
 #include "sample/noise.h"
 #include "sample/sampler.h"
 
@@ -154,6 +155,18 @@ TEST(Sampler, ScoresATarget) {
   EXPECT_NEAR(got.logprob, std::log(softmax(kLogits, 1)[2]), 1e-5);
   EXPECT_EQ(top[0].token, 4);
   EXPECT_EQ(x, kLogits);
+}
+
+TEST(Sampler, TheExponentialIsClose) {
+  EXPECT_EQ(portable_exp(0), 1.0f);
+  EXPECT_EQ(portable_exp(-90), 0.0f);
+  EXPECT_EQ(portable_exp(-INFINITY), 0.0f);
+  EXPECT_EQ(portable_exp(std::nanf("")), 0.0f);
+  Rng rng(4);
+  for (int i = 0; i < 100000; ++i) {
+    const float x = -87 * rng.uniform() * rng.uniform();
+    EXPECT_NEAR(portable_exp(x), std::exp(double(x)), 3e-7 * std::exp(double(x))) << x;
+  }
 }
 
 TEST(Sampler, TheLogarithmIsClose) {

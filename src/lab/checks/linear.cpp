@@ -43,7 +43,8 @@ struct Truth {
   // The largest error of got, in units of what is allowed. Float sums: a few roundings, 1e-5 of size. Int8 inputs: an error
   // uniform in +-amax / 254 has a deviation of that over sqrt(3); six deviations, since there are many outputs.
   // Half products: both factors rounded to 11 bits (tf32, f16) are off by at most 2^-11 of themselves, a term by a deviation of
-  // 4e-4, and again six; inputs rounded to bf16's 8 bits by 2^-9, a term by a deviation of 1.1e-3, and six of those.
+  // 4e-4, and again six; inputs rounded to bf16's 8 bits by 2^-9, a term by a deviation of 1.1e-3, and nine of those, since
+  // gated inputs are so unlike that few terms make a sum.
   double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5) const {
     double worst = 0;
     for (size_t i = 0; i < y.size(); ++i) {
@@ -159,7 +160,7 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
     const std::vector<float> y = LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens);
     const bool bf16_inputs = t.bf16_inputs && c.type == WeightType::kBF16, half_products = t.half_products && !deterministic;
     const double half_error = c.type == WeightType::kBF16 ? 1e-2 : 2.5e-3;
-    keep_worst(v.error, want.error(y, int8_inputs, bf16_inputs ? 7e-3 : half_products ? half_error : 1e-5));
+    keep_worst(v.error, want.error(y, int8_inputs, bf16_inputs || half_products ? half_error : 1e-5));
   }
   return v;
 }
