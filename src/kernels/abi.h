@@ -185,7 +185,7 @@ struct KernelTable {
   bool host_memory;              // backend memory is the process's own
   bool batch_invariant;          // the bitwise contract holds in every context
   bool int8_inputs;              // products of quantised weights round their inputs to int8
-  bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16
+  bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16, always
   bool half_products;            // unless deterministic, products round both factors to 11 bits (tf32, f16), or where
                                  // weights are bf16, inputs to 8
 

@@ -238,16 +238,16 @@ double allowed(DType type, bool half_products) {
 
 Verdict agrees(const KernelTable& t, const AttentionCase& c) {
   const Data d(c);
-  Verdict v;
   std::vector<std::vector<double>> want;
-  for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1.0f / std::sqrt(float(c.head_dim))));
+  for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1 / std::sqrt(float(c.head_dim))));
+  Verdict v;
   for (const auto& [deterministic, chunk] : {std::pair{true, 200}, {false, 200}, {false, 5}, {false, 1}}) {
     if (!deterministic && t.batch_invariant) continue;  // nothing else to see
     Runner r(t, d, 2, deterministic);
     r.run(chunk);
+    const double most = allowed(c.dtype, t.half_products && !deterministic);
     for (size_t s = 0; s < want.size(); ++s)
-      for (size_t i = 0; i < want[s].size(); ++i)
-        keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / allowed(c.dtype, t.half_products && !deterministic));
+      for (size_t i = 0; i < want[s].size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / most);
   }
   return v;
 }
