@@ -10,6 +10,9 @@
 namespace sluice::kernels::cuda {
 namespace {
 
+// Where the library is not faster: inputs that leave room for two kernels' blocks in a processor's shared memory.
+constexpr int kOwnTokens = 8;
+constexpr size_t kOwnInputs = 16 * 1024;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
@@ -55,7 +58,8 @@ FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
 
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   if (few_takes(type, p.cols, a)) {
-    if (c->deterministic || p.tokens < kLibraryTokens || (!c->library && p.tokens <= kFewTokens)) return multiply_few(c, type, p, a);
+    const bool few = c->library ? p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs : p.tokens <= kFewTokens;
+    if (c->deterministic || few) return multiply_few(c, type, p, a);
     if (c->library) {
       prepare_halves(c, type, a, p.cols, 1);
       for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));

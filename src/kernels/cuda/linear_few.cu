@@ -18,10 +18,11 @@ namespace {
 
 constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
 constexpr int kRingBytes = kDepth * kThreads * 64;
-constexpr int kAhead = 8192;      // bytes of each row of the first tile, after those in the ring, that the cache is told to get
+constexpr int kAhead = 8192;      // bytes of each row of the first two tiles, after those in the ring, that the cache is told to get
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
+constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared memory; more are read from memory as they are used
 
 struct FewArgs {
   Product p;
@@ -111,12 +112,15 @@ struct Walk {
   }
 };
 
-// Asks the second-level cache for what follows the chunks of the first tile that are on their way.
+// Asks the second-level cache for what follows the chunks that are on their way.
 __device__ inline void fetch_ahead(const FewArgs& a) {
-  const Tile tile(a, blockIdx.x);
-  const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
-  if (threadIdx.x < kTileRows && row_bytes > loaded)
-    fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
+  if (threadIdx.x >= kTileRows) return;
+  size_t loaded = size_t{kDepth} * kWarps * kChunk * 2;
+  for (int i = 0, index = blockIdx.x; i < 2 && index < a.tile_end[a.p.outputs - 1]; ++i, index += gridDim.x, loaded = 0) {
+    const Tile tile(a, index);
+    const size_t row_bytes = tile.out->row_bytes;
+    if (row_bytes > loaded) fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
+  }
 }
 
 // The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
@@ -172,6 +176,8 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
   next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
   int slot = 0, parity = 0;
   for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
+    // The next kernel's first loads should come when this one's last are under way, and not compete with the others.
+    if (index + int(gridDim.x) >= a.tile_end[a.p.outputs - 1]) let_next_begin();
     const Tile tile(a, index);
     const Output& o = *tile.out;
     const int row = tile.row + out_row;
@@ -207,55 +213,73 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
   }
 }
 
-template <class H, int column_tiles, int parts, bool fused>
+// Fills shared memory with the block's inputs, prepared here or copied.
+template <class H, int parts>
+__device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
+  if (a.inputs) {
+    const int pieces = a.p.cols / 8;
+    const auto* from = static_cast<const uint4*>(a.inputs);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < a.p.tokens * parts * pieces; i += kThreads)
+      *reinterpret_cast<uint4*>(rows + i / pieces * pitch + i % pieces * 8) = __ldcg(from + i);
+  } else {
+    for (int t = 0; t < a.p.tokens; ++t)
+      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
+  }
+  __syncthreads();
+}
+
+template <class H, int column_tiles, int parts, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
-  let_next_begin();
   uint8_t* ring = dynamic + threadIdx.x / 32 * 2048 + threadIdx.x % 32 * 16;
   Walk walk(a);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
   fetch_ahead(a);
   wait_for_previous();
-  const H* inputs = static_cast<const H*>(a.inputs);
-  int pitch = a.p.cols;
-  if (fused) {
-    pitch += kPad;
+  if constexpr (in_shared) {
     H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
-    for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
-                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
-    __syncthreads();
-    inputs = rows;
+    place_inputs<H, parts>(a, rows, a.p.cols + kPad);
+    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, rows, a.p.cols + kPad);
+  } else {
+    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
   }
-  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, inputs, pitch);
 }
 
-template <class H, int column_tiles, int parts, bool fused>
-void launch_few(CudaContext* c, const FewArgs& a) {
-  const auto kernel = few_kernel<H, column_tiles, parts, fused>;
-  const size_t shared = kRingBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
+template <class H, int column_tiles, int parts, bool in_shared>
+void launch_few_as(CudaContext* c, const FewArgs& a, size_t inputs) {
+  const auto kernel = few_kernel<H, column_tiles, parts, in_shared>;
+  const size_t shared = kRingBytes + (in_shared ? inputs : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
 }
 
+template <class H, int column_tiles, int parts>
+void launch_few(CudaContext* c, const FewArgs& a) {
+  const size_t inputs = size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H);
+  if (inputs <= kInputBytes) launch_few_as<H, column_tiles, parts, true>(c, a, inputs);
+  else launch_few_as<H, column_tiles, parts, false>(c, a, inputs);
+}
+
 template <class H, int parts>
 void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  FewArgs f{p, {}, c->inputs, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
+  FewArgs f{p, {}, nullptr, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols)
-    return launch_few<H, 1, parts, true>(c, f);
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<H, 1, parts>(c, f);
   // A deterministic context comes here with any number of tokens.
+  f.inputs = c->inputs;
   for (int first = 0; first < p.tokens; first += kFewTokens) {
     LinearArgs some = a;
     some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
     some.x = a.x + size_t(first) * a.x_stride;
     for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
     prepare_halves(c, type, some, p.cols, parts);
-    if (f.p.tokens <= 8) launch_few<H, 1, parts, false>(c, f);
-    else launch_few<H, 2, parts, false>(c, f);
+    if (f.p.tokens <= 8) launch_few<H, 1, parts>(c, f);
+    else launch_few<H, 2, parts>(c, f);
   }
 }
 

@@ -26,8 +26,7 @@ void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const flo
 
 // f16 and bf16 rows of whole groups of 64, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
 // before it. Inputs are rounded to the weight's type; deterministic contexts split them into three parts, which hold a float.
-constexpr int kFewTokens = 16;  // at most; from kLibraryTokens the library is as fast
-constexpr int kLibraryTokens = 9;
+constexpr int kFewTokens = 16;
 bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept;
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
 
