@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "http/client.h"
+#include "model/random_vocab.h"
 
 namespace sluice::lab {
 namespace {
@@ -33,16 +34,13 @@ struct Outcome {
   int64_t prompt_tokens = 0, output_tokens = 0;
 };
 
-// Common English words are one token each in the vocabularies of published models, so lengths come out close.
+// Common English words are one token each in the vocabularies of published models, and of ours, so lengths come out close.
 std::string random_prompt(Rng& rng, int tokens) {
-  static constexpr const char* kWords[] = {"time", "people", "water", "words", "called", "side", "work", "place", "years", "back",
-                                           "name", "good", "sentence", "man", "line", "right", "move", "thing", "old", "number",
-                                           "sound", "great", "help", "low", "cause", "mean", "turn", "land", "house", "school",
-                                           "world", "point", "city", "play", "small", "end", "home", "hand", "port", "large"};
+  const auto words = model::common_words();
   std::string s;
   for (int i = 0; i < tokens; ++i) {
     if (i) s += ' ';
-    s += kWords[rng.below(std::size(kWords))];
+    s += words[rng.below(uint32_t(words.size()))];
   }
   return s;
 }
@@ -55,7 +53,7 @@ Result<std::vector<Planned>> plan_requests(const GeneratorOptions& o) {
     if (!in) return Error{ErrorCode::kNotFound, o.trace + ": cannot be read", "--trace"};
     std::string line;
     std::getline(in, line);
-    double first = -1;
+    double first = -1, drawn = 0;
     while (int(plan.size()) < o.requests && std::getline(in, line)) {
       int y, mo, d, h, mi, p, g;
       double s;
@@ -63,7 +61,8 @@ Result<std::vector<Planned>> plan_requests(const GeneratorOptions& o) {
         return bad_file(o.trace + ": line " + std::to_string(plan.size() + 2) + " is not timestamp,tokens,tokens");
       const double at = d * 86400.0 + h * 3600.0 + mi * 60.0 + s;
       if (first < 0) first = at;
-      plan.push_back({at - first, std::max(1, p), std::max(1, g)});
+      if (o.rate > 0) drawn += -std::log(double(rng.uniform())) / o.rate;
+      plan.push_back({o.rate > 0 ? drawn : at - first, std::max(1, p), std::max(1, g)});
     }
     return plan;
   }

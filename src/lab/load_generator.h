@@ -26,7 +26,7 @@ struct GeneratorOptions {
   std::string url;                 // http://host:port
   std::string model;               // "" asks /v1/models
   std::string api_key;
-  std::string trace;               // CSV: timestamp, prompt tokens, generated tokens
+  std::string trace;               // CSV: timestamp, prompt tokens, generated tokens; with a rate, its lengths alone
   std::string prompt_tokens = "128", output_tokens = "128";
   double rate = 0;                 // requests a second, Poisson; 0: no pause between arrivals
   int concurrency = 16;            // at most this many at once
