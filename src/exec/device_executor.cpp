@@ -7,6 +7,7 @@ namespace sluice::exec {
 namespace {
 
 constexpr int kSlots = 2;
+constexpr int kMostRecorded = 256;  // sequences; longer steps hide the launches of their kernels, and padding would cost them more
 
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
@@ -98,8 +99,8 @@ DeviceExecutor::~DeviceExecutor() {
 
 bool DeviceExecutor::decodes_only(const sched::BatchPlan& plan) const {
   const int n = plan.num_sequences();
-  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > std::min(activations_.max_rows, activations_.max_tokens))
-    return false;
+  const int most = std::min({activations_.max_rows, activations_.max_tokens, kMostRecorded});
+  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > most) return false;
   return std::all_of(plan.rows.begin(), plan.rows.end(), [](const sched::OutputRow& r) { return r.samples; });
 }
 

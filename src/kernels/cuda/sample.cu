@@ -7,6 +7,7 @@
 
 #include "base/portable_math.h"
 #include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace sluice::kernels::cuda {
@@ -383,9 +384,11 @@ __device__ double log_probabilities(const Row& row, int num_top, sample::TokenLo
   return lse;
 }
 
-__global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleArgs a) {
+__global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads, 2) sample_kernel(const __grid_constant__ SampleArgs a) {
   extern __shared__ uint4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
+  let_next_begin();
+  wait_for_previous();
   const int index = blockIdx.x / kRanks;
   const SampleRow r = a.rows[index];
   Row row(a, shared);
@@ -424,8 +427,7 @@ void sample_rows(Context* context, const SampleArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_rows <= 0 || !begin(c)) return;
   note(c, cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  sample_kernel<<<a.num_rows * kRanks, kThreads, sizeof(Shared), c->stream>>>(a);
-  note(c, cudaGetLastError());
+  note(c, launch_early(c->stream, dim3(unsigned(a.num_rows * kRanks)), kThreads, sizeof(Shared), sample_kernel, a));
 }
 
 }  // namespace sluice::kernels::cuda
