@@ -72,16 +72,18 @@ bool host_begin_graph(Context*) noexcept { return false; }
 Graph* host_end_graph(Context*) noexcept { return nullptr; }
 void host_launch_graph(Context*, Graph*) noexcept {}
 
-void sample_rows(Context* c, const SampleArgs& args) noexcept {
+void sample_rows(Context* c, const SampleArgs& args, const sample::Scan& scan) noexcept {
+  struct Job { const SampleArgs& args; const sample::Scan& scan; } job{args, scan};
   run_tasks(c, args.num_rows, [](void* p, int i, int) noexcept {
-    const SampleArgs& a = *static_cast<const SampleArgs*>(p);
+    const SampleArgs& a = static_cast<const Job*>(p)->args;
     const sample::SampleRow& row = a.rows[i];
     const std::span<sample::LogitChange> changes(a.changes + row.changes_begin, size_t(row.changes_end - row.changes_begin));
     a.results[i] = sample::sample_row({a.logits + size_t(i) * size_t(a.vocab), size_t(a.vocab)}, row, changes,
-                                      a.top + size_t(i) * sample::kMaxLogprobs);
+                                      a.top + size_t(i) * sample::kMaxLogprobs, static_cast<const Job*>(p)->scan);
     a.tokens[i] = a.results[i].token;
-  }, const_cast<SampleArgs*>(&args));
+  }, &job);
 }
+void plain_sample_rows(Context* c, const SampleArgs& a) noexcept { sample_rows(c, a, sample::plain_scan); }
 
 void gather_rows(Context*, const GatherArgs& a) noexcept {
   for (int i = 0; i < a.num_rows; ++i)

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/abi.h"
+#include "sample/scan.h"
 
 namespace sluice::kernels {
 
@@ -43,7 +44,8 @@ const char* host_wait(Context*, int number) noexcept;
 bool host_begin_graph(Context*) noexcept;  // there are none
 Graph* host_end_graph(Context*) noexcept;
 void host_launch_graph(Context*, Graph*) noexcept;
-void sample_rows(Context*, const SampleArgs&) noexcept;
+void sample_rows(Context*, const SampleArgs&, const sample::Scan&) noexcept;
+void plain_sample_rows(Context*, const SampleArgs&) noexcept;
 void gather_rows(Context*, const GatherArgs&) noexcept;
 void embed_rows(Context*, const EmbedArgs&) noexcept;
 void copy_block(Context*, const CopyBlockArgs&) noexcept;

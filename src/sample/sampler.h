@@ -8,6 +8,7 @@
 
 #include "sample/sample_row.h"
 #include "sample/sampling_params.h"
+#include "sample/scan.h"
 
 namespace sluice::sample {
 
@@ -19,12 +20,10 @@ void add_changes(const SamplingParams& params, std::span<const int32_t> history,
                  std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out);
 
 // changes: the row's own. top: room for num_logprobs entries, falling; filled as far as there are tokens.
-SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top);
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
+                      const Scan& scan = plain_scan);
 
-// Mass of a token in truncation: exp(x - max) in units of 2^-40, so that sums do not depend on their order.
-uint64_t token_mass(float x, float max);
-
-// log(sum(exp(x))) in double, in index order.
-double log_sum_exp(std::span<const float> x);
+// log(sum(exp(x))), within a few parts in 10^7.
+double log_sum_exp(std::span<const float> x, const Scan& scan = plain_scan);
 
 }  // namespace sluice::sample

@@ -10,3 +10,5 @@
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/tables.h"
+#include "sample/noise.h"
+#include "sample/token_mass.h"

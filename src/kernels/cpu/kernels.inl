@@ -7,4 +7,8 @@
 #include "kernels/cpu/rows.inl"
 #include "kernels/cpu/attention_tile.inl"
 #include "kernels/cpu/attention.inl"
+namespace sampling {
+using namespace sample;
+#include "sample/scan.inl"
+}  // namespace sampling
 #include "kernels/cpu/table.inl"

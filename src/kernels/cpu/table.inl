@@ -37,7 +37,7 @@ constexpr KernelTable make_table(const char* name) {
   t.attention = attention;
   t.gather = gather_rows;
   t.copy_block = copy_block;
-  t.sample = sample_rows;
+  t.sample = [](Context* c, const SampleArgs& a) noexcept { sample_rows(c, a, sampling::kScan); };
   t.parallel_for = parallel_for;
   return t;
 }

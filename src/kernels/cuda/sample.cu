@@ -5,10 +5,11 @@
 // in (logit, id).
 #include <cooperative_groups.h>
 
-#include "base/portable_math.h"
+#include "base/portable_log.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "sample/token_mass.h"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -81,15 +82,14 @@ __device__ inline float gumbel(uint32_t bits) {
   return -portable_log(-portable_log(u));
 }
 
-// At least gumbel(bits); see sample/noise.h.
+// At least gumbel(bits), at a fraction of its cost: of a uniform u, -log(-log(u)) <= -log(1 - u), and 1 - u is within a factor of
+// two of a power of two.
 __device__ inline float gumbel_bound(uint32_t bits) { return 1e-3f + 0.69321f * float(__clz(int((1u << 23) - (bits >> 9))) - 7); }
 __device__ inline uint4 noise_of(const SampleRow& r, int token) {
   return philox(make_uint4(uint32_t(token) / 4, r.position, uint32_t(r.choice), 0x5A17C0DEu), make_uint2(r.seed_low, r.seed_high));
 }
 
-__device__ inline unsigned long long mass(float x, float max) {
-  return static_cast<unsigned long long>(portable_exp(x - max) * 0x1p40f);
-}
+__device__ inline unsigned long long mass(float x, float max) { return sample::token_mass(x, max); }
 
 // What the threads of one row share: the slice of this block, and reductions over the cluster.
 class Row {

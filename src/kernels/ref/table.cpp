@@ -42,7 +42,7 @@ const KernelTable* reference_kernels() {
       .attention = ref::attention,
       .gather = gather_rows,
       .copy_block = copy_block,
-      .sample = sample_rows,
+      .sample = plain_sample_rows,
       .parallel_for = parallel_for,
   };
   return &kTable;

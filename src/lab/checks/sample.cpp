@@ -188,10 +188,10 @@ SpeedRun prepare(const KernelTable& t, Context* c, SamplingParams p, int rows, i
 
 std::vector<SpeedCase> speeds() {
   std::vector<SpeedCase> out;
-  for (int rows : {1, 64})
-    for (const auto& [name, p] : {std::pair{"greedy", params(0)}, {"temperature", params(1)}, {"top_k top_p", params(1, 50, 0.95f)}})
-      out.push_back({std::string(name) + " L=" + std::to_string(rows) + " V=128256", false,
-                     [rows, p](const KernelTable& t, Context* c) { return prepare(t, c, p, rows, 128256); }});
+  for (const auto& [rows, vocab] : {std::pair{1, 128256}, {64, 128256}, {16, 262144}})
+    for (const auto& [name, p] : {std::pair{"greedy", params(0)}, {"temperature", params(1)}, {"top_p", params(1, 0, 0.95f)}, {"top_k top_p", params(1, 50, 0.95f)}})
+      out.push_back({std::string(name) + " L=" + std::to_string(rows) + " V=" + std::to_string(vocab), false,
+                     [rows = rows, vocab = vocab, p = p](const KernelTable& t, Context* c) { return prepare(t, c, p, rows, vocab); }});
   return out;
 }
 
