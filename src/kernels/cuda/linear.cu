@@ -10,9 +10,10 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Where the library is not faster: inputs that leave room for two kernels' blocks in a processor's shared memory.
+// Where the library is not faster: few tokens, inputs that leave room for two kernels' blocks in a processor's shared memory,
+// and weights that are read in less time than it takes to start.
 constexpr int kOwnTokens = 8;
-constexpr size_t kOwnInputs = 16 * 1024;
+constexpr size_t kOwnInputs = 16 * 1024, kOwnWeights = 64 << 20;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
@@ -56,10 +57,16 @@ FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
   return {c->inputs, stride};
 }
 
+bool own_is_faster(const CudaContext* c, const Product& p) {
+  if (!c->library) return p.tokens <= kFewTokens;
+  size_t weights = 0;
+  for (int i = 0; i < p.outputs; ++i) weights += size_t(p.out[i].rows) * p.out[i].row_bytes;
+  return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs && weights <= kOwnWeights;
+}
+
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   if (few_takes(type, p.cols, a)) {
-    const bool few = c->library ? p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs : p.tokens <= kFewTokens;
-    if (c->deterministic || few) return multiply_few(c, type, p, a);
+    if (c->deterministic || own_is_faster(c, p)) return multiply_few(c, type, p, a);
     if (c->library) {
       prepare_halves(c, type, a, p.cols, 1);
       for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
 constexpr int kRingBytes = kDepth * kThreads * 64;
-constexpr int kAhead = 8192;      // bytes of each row of the first two tiles, after those in the ring, that the cache is told to get
+constexpr int kAhead = 8192;      // bytes of each row of the first tile, after those in the ring, that the cache is told to get
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
@@ -114,13 +114,10 @@ struct Walk {
 
 // Asks the second-level cache for what follows the chunks that are on their way.
 __device__ inline void fetch_ahead(const FewArgs& a) {
-  if (threadIdx.x >= kTileRows) return;
-  size_t loaded = size_t{kDepth} * kWarps * kChunk * 2;
-  for (int i = 0, index = blockIdx.x; i < 2 && index < a.tile_end[a.p.outputs - 1]; ++i, index += gridDim.x, loaded = 0) {
-    const Tile tile(a, index);
-    const size_t row_bytes = tile.out->row_bytes;
-    if (row_bytes > loaded) fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
-  }
+  const Tile tile(a, blockIdx.x);
+  const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
+  if (threadIdx.x < kTileRows && row_bytes > loaded)
+    fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
 }
 
 // The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
@@ -176,8 +173,6 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
   next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
   int slot = 0, parity = 0;
   for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
-    // The next kernel's first loads should come when this one's last are under way, and not compete with the others.
-    if (index + int(gridDim.x) >= a.tile_end[a.p.outputs - 1]) let_next_begin();
     const Tile tile(a, index);
     const Output& o = *tile.out;
     const int row = tile.row + out_row;
@@ -233,6 +228,7 @@ __device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
 template <class H, int column_tiles, int parts, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
+  let_next_begin();
   uint8_t* ring = dynamic + threadIdx.x / 32 * 2048 + threadIdx.x % 32 * 16;
   Walk walk(a);
 #pragma unroll
