@@ -2,8 +2,6 @@
 // cent of what this device was just measured to give (a copy of 2 GB, counting both directions; a bf16 product of 8,192^3 by
 // the library). Times: calls are captured in a graph over enough copies of the data to defeat the cache, and the graph is
 // replayed; the median of the replays over the calls in it. Data are random: zeros would draw less power.
-#include "bench/device_bench.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -266,21 +264,25 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
 }
 
 }  // namespace
+}  // namespace sluice::bench
 
-int device_bench(int argc, char** argv) {
+// Words of part names run only those.
+int main(int argc, char** argv) {
+  using namespace sluice;
+  using namespace sluice::bench;
   const char* why = nullptr;
   Device d{};
   d.t = cuda_kernels(0, &why);
-  if (!d.t) return std::fprintf(stderr, "kernels_bench: %s\n", why), 1;
+  if (!d.t) return std::fprintf(stderr, "device_bench: %s\n", why), 1;
   d.context = d.t->create({.threads = 1, .pin = false, .max_tokens = 8192, .max_dim = 14336});
-  if (!d.context) return std::fprintf(stderr, "kernels_bench: no memory\n"), 1;
+  if (!d.context) return std::fprintf(stderr, "device_bench: no memory\n"), 1;
   d.stream = cuda::of(d.context)->stream;
   d.noise.resize(size_t{16} << 20);
   Rng rng(1);
   for (uint8_t& b : d.noise) b = uint8_t(rng.next_u32() >> 13);
   const auto wanted = [&](std::string_view part) {
-    bool any = argc == 0;
-    for (int i = 0; i < argc; ++i) any |= part == argv[i];
+    bool any = argc < 2;
+    for (int i = 1; i < argc; ++i) any |= part == argv[i];
     return any;
   };
   measure_machine(d);
@@ -303,5 +305,3 @@ int device_bench(int argc, char** argv) {
   d.t->destroy(d.context);
   return 0;
 }
-
-}  // namespace sluice::bench

@@ -2,14 +2,17 @@
 # with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
 # The CUDA backend is one folder of two: kernels/cuda where there is a toolkit, else kernels/cuda_absent, which says so.
 if(SLUICE_CUDA)
-  sluice_layer(kernels DEPS base tensor quant LIBS CUDA::cudart_static EXCLUDE /cuda_absent/)
+  sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE /cuda_absent/)
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
   target_sources(sluice_kernels PRIVATE ${cuda_sources})
+  # The sampler's floats are those of the host's.
+  set_source_files_properties(kernels/cuda/sample.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 else()
-  sluice_layer(kernels DEPS base tensor quant EXCLUDE /cuda/)
+  sluice_layer(kernels DEPS base tensor quant sample EXCLUDE /cuda/)
 endif()
-set(kernel_flags -ffp-contract=off)
-set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES
-  COMPILE_OPTIONS "${kernel_flags};-mavx2;-mfma;-mf16c")
-set_source_files_properties(kernels/cpu/isa_avx512.cpp PROPERTIES
-  COMPILE_OPTIONS "${kernel_flags};-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512vnni;-mprefer-vector-width=512")
+set(avx2 -ffp-contract=off -mavx2 -mfma -mf16c)
+set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
+set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2}")
+set_source_files_properties(kernels/cpu/isa_avxvnni.cpp PROPERTIES COMPILE_OPTIONS "${avx2};-mavxvnni")
+set_source_files_properties(kernels/cpu/isa_avx512.cpp PROPERTIES COMPILE_OPTIONS "${avx512}")
+set_source_files_properties(kernels/cpu/isa_avx512bf16.cpp PROPERTIES COMPILE_OPTIONS "${avx512};-mavx512bf16")

@@ -7,21 +7,33 @@
 #include <sstream>
 #include <unistd.h>
 
+#include "model/random_model.h"
+
 namespace sluice::apps {
 
 void declare_model(Flags& f, lab::LoadOptions& o) {
-  f.add("model", o.model, "a .gguf file, or a name in the local store", true);
+  f.add("model", o.model, "a .gguf file, or a name in the local store");
+  declare_random(f, o);
   f.add("-o,--threads", o.threads, "worker threads (0: every core)");
   f.add("--device", o.device, "cpu, cuda or cuda:N");
   f.add("--deterministic", o.deterministic, "results independent of the batch, where a backend does not give that anyway");
-  f.add("--isa", o.isa, "avx2, avx512 or reference: forces lower kernels");
+  f.add("--isa", o.isa, "avx2, avxvnni, avx512, avx512bf16 or reference: forces lower kernels");
   f.add("--pin-threads", o.pin_threads, "one core a worker");
   f.add("--kv-type", o.kv_type, "element type of the cache: f32, f16, bf16");
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
   f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");
   f.add("--max-sequences", o.max_sequences, "sequences that run at once");
-  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included");
+  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included (0: 512 on a host, 2048 on a device)");
+  f.add("--depth", o.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");
+  f.add("--no-graphs", o.no_graphs, "launch every kernel of a step by itself");
   f.add("--context", o.context, "tokens a sequence may reach (0: the model's own limit)");
+}
+
+void declare_random(Flags& f, lab::LoadOptions& o) {
+  f.add("--random", o.random, "random weights in place of a model: " + model::random_shapes());
+  f.add("--weight-type", o.weight_type, "of random weights: bf16, f16, q8_0, q4_0, q4_k, ...");
+  f.add("--weight-seed", o.weight_seed, "of random weights");
+  f.add("--save", o.save, "write the random weights to this .gguf file");
 }
 
 Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) {

@@ -71,34 +71,39 @@ int Engine::retry_after_s() const {
   return int(std::clamp(double(num_waiting()) * mean_s / at_once, 1.0, 120.0));
 }
 
+// With an executor of depth 2 the next step is planned and submitted while the one before runs.
 void Engine::run() {
   std::vector<sched::Submission> arrived;
   while (!stop_) {
-    inbox_.drain(arrived, scheduler_.idle() ? kIdleWait : std::chrono::microseconds(0));
-    if (scheduler_.idle()) last_progress_us_ = clock_->now_us();  // nothing waited until now
+    const bool resting = scheduler_.idle() && scheduler_.num_in_flight() == 0;
+    inbox_.drain(arrived, resting ? kIdleWait : std::chrono::microseconds(0));
+    if (resting) last_progress_us_ = clock_->now_us();  // nothing waited until now
     admit(arrived);
-    const TimeUs started = clock_->now_us();
+    const TimeUs now = clock_->now_us();
     sched::StepOutcome cancelled;
-    scheduler_.reap_cancelled(started, cancelled);
-    publish(std::move(cancelled), started, started);
-    if (scheduler_.idle()) continue;
-    const sched::BatchPlan& plan = scheduler_.plan(started);
-    if (plan.empty()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
-      publish(scheduler_.commit({}, started), started, started);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      continue;
+    scheduler_.reap_cancelled(now, cancelled);
+    publish(std::move(cancelled), 0);
+    if (!scheduler_.idle() && scheduler_.num_in_flight() < executor_->depth()) {
+      const sched::BatchPlan& plan = scheduler_.plan(now);
+      if (!plan.empty()) {
+        if (Status s = executor_->submit(plan); !s.ok()) return fault(s.error());
+        if (scheduler_.num_in_flight() < executor_->depth()) continue;
+      }
     }
-    if (Status s = executor_->submit(plan); !s.ok()) return fault(s.error());
-    Result<sched::StepResult> result = executor_->collect();
-    if (!result.ok()) return fault(result.error());
-    const TimeUs ended = clock_->now_us();
-    publish(scheduler_.commit(*result, ended), started, ended);
+    if (scheduler_.num_in_flight() > 0) {
+      Result<sched::StepResult> result = executor_->collect();
+      if (!result.ok()) return fault(result.error());
+      const TimeUs ended = clock_->now_us();
+      publish(scheduler_.commit(*result, ended), ended);
+    } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
   }
   sched::StepOutcome rest;
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
   scheduler_.fail_all(kStopped, rest);
-  publish(std::move(rest), 0, 0);
+  publish(std::move(rest), 0);
 }
 
 void Engine::admit(std::vector<sched::Submission>& arrived) {
@@ -106,9 +111,9 @@ void Engine::admit(std::vector<sched::Submission>& arrived) {
   arrived.clear();
 }
 
-void Engine::publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us) {
+void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
   const auto relaxed = std::memory_order_relaxed;
-  if (ended_us > started_us) {
+  if (ended_us > 0) {
     last_progress_us_ = ended_us;
     stats_.steps.fetch_add(1, relaxed);
   }
@@ -159,7 +164,7 @@ void Engine::fault(const Error& error) {
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
   scheduler_.fail_all(Error{ErrorCode::kUnavailable, "device fault: " + error.message, {}}, rest);
-  publish(std::move(rest), 0, 0);
+  publish(std::move(rest), 0);
 }
 
 }  // namespace sluice::engine

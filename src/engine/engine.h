@@ -54,7 +54,7 @@ class Engine {
   void run();
   int64_t num_waiting() const;           // in the inbox and in the scheduler
   void admit(std::vector<sched::Submission>& arrived);
-  void publish(sched::StepOutcome&& outcome, TimeUs started_us, TimeUs ended_us);
+  void publish(sched::StepOutcome&& outcome, TimeUs ended_us);  // ended_us: of the step it is of; 0: of none
   void fault(const Error& error);
 
   EngineOptions options_;

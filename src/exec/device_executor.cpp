@@ -1,14 +1,22 @@
 #include "exec/device_executor.h"
 
 #include <algorithm>
-
-#include "sample/sampler.h"
+#include <bit>
 
 namespace sluice::exec {
 namespace {
 
+constexpr int kSlots = 2;
+
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
+}
+
+// Sequences of a recorded step: 1, 2, 4, 8, then multiples of a quarter of the power of two below, of 8 at least.
+int padded_sequences(int n) {
+  if (n <= 8) return int(std::bit_ceil(unsigned(n)));
+  const int step = std::max(8, int(std::bit_floor(unsigned(n - 1))) / 4);
+  return (n + step - 1) / step * step;
 }
 
 }  // namespace
@@ -17,88 +25,158 @@ size_t DeviceExecutor::kv_bytes_per_token(const model::ModelSpec& s, DType kv_ty
   return size_t(s.num_layers) * 2 * size_t(s.kv_heads) * size_t(s.head_dim) * size_t(dtype_bytes(kv_type));
 }
 
-size_t DeviceExecutor::activation_bytes(const model::ModelSpec& s, int max_step_tokens) {
+size_t DeviceExecutor::step_bytes(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
   const size_t a_token = size_t(2 * s.dim + (2 * s.q_heads + 2 * s.kv_heads) * s.head_dim + 2 * s.ffn_dim) * 4;
-  return a_token * size_t(max_step_tokens) + size_t(kLogitRows) * size_t(s.dim + s.vocab) * 4;
+  const int rows = logit_rows(kernels, o.max_sequences);
+  const kernels::ContextOptions c = context_options(s, kernels, o);
+  return a_token * size_t(o.max_step_tokens) + size_t(rows) * size_t(s.dim + s.vocab) * 4 + kernels.context_bytes(c) +
+         kSlots * (PlanMemory::kFirstBytes + size_t(c.max_tokens) * sizeof(int32_t));
 }
 
-DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, DeviceOptions options)
-    : model_(std::move(model)), options_(options), activations_(model_->kernels(), model_->spec(), options.max_step_tokens, kLogitRows) {
-  const model::ModelSpec& s = model_->spec();
+kernels::ContextOptions DeviceExecutor::context_options(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
   kernels::ContextOptions c;
-  c.threads = options_.threads;
-  c.pin = options_.pin_threads;
-  c.max_tokens = std::max(options_.max_step_tokens, kLogitRows);
-  c.device = model_->kernels().device;
-  c.deterministic = options_.deterministic;
+  c.threads = o.threads;
+  c.pin = o.pin_threads;
+  c.max_tokens = std::max(o.max_step_tokens, logit_rows(kernels, o.max_sequences));
+  c.device = kernels.device;
+  c.deterministic = o.deterministic;
   c.max_dim = std::max({s.dim, s.ffn_dim, s.q_heads * s.head_dim});
-  context_ = model_->kernels().create(c);
+  return c;
+}
+
+int DeviceExecutor::logit_rows(const kernels::KernelTable& kernels, int max_sequences) {
+  return kernels.host_memory ? 64 : std::clamp(padded_sequences(max_sequences), 64, 1024);
+}
+
+DeviceExecutor::Slot::Slot(const kernels::KernelTable& kernels, int max_rows)
+    : plan(kernels), tokens(kernels, size_t(max_rows) * sizeof(int32_t)),
+      results(kernels, size_t(max_rows) * sizeof(sample::SampledRow), kernels::MemoryKind::kStaging),
+      top(kernels, size_t(max_rows) * sample::kMaxLogprobs * sizeof(sample::TokenLogprob), kernels::MemoryKind::kStaging) {}
+
+DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, DeviceOptions options)
+    : model_(std::move(model)), options_(options),
+      activations_(model_->kernels(), model_->spec(), options.max_step_tokens, logit_rows(model_->kernels(), options.max_sequences)) {
+  const model::ModelSpec& s = model_->spec();
+  const kernels::KernelTable& table = model_->kernels();
+  if (options_.depth == 0) options_.depth = table.host_memory ? 1 : kSlots;
+  SLUICE_CHECK(options_.depth >= 1 && options_.depth <= kSlots);
+  const kernels::ContextOptions c = context_options(s, table, options_);
+  context_ = table.create(c);
+  if (!context_) ready_ = no_room("the scratch memory");
+  if (!activations_.ok()) ready_ = no_room("the activations");
+  for (int i = 0; i < kSlots; ++i) {
+    slots_.push_back(std::make_unique<Slot>(table, c.max_tokens));
+    if (!slots_.back()->ok()) ready_ = no_room("a step's plan and results");
+  }
+  make_caches();
+}
+
+// One block more than the scheduler knows of: padding writes there.
+void DeviceExecutor::make_caches() {
+  const model::ModelSpec& s = model_->spec();
   const size_t block_bytes = size_t(s.kv_heads) * size_t(options_.block_tokens) * size_t(s.head_dim) * size_t(dtype_bytes(options_.kv_type));
   for (int i = 0; i < s.num_layers; ++i) {
     kernels::CacheView view;
     view.dtype = options_.kv_type;
     view.block_stride = block_bytes;
     for (void** part : {&view.keys, &view.values}) {
-      cache_memory_.emplace_back(model_->kernels(), block_bytes * size_t(options_.total_blocks));
+      cache_memory_.emplace_back(model_->kernels(), block_bytes * size_t(options_.total_blocks + 1));
       *part = cache_memory_.back().data();
       if (!cache_memory_.back().ok()) ready_ = no_room("the cache");
     }
     caches_.push_back(view);
   }
-  if (!context_) ready_ = no_room("the scratch memory");
-  if (!activations_.ok()) ready_ = no_room("the activations");
-  if (!model_->kernels().host_memory) {
-    downloaded_ = {model_->kernels(), size_t(kLogitRows) * size_t(s.vocab) * sizeof(float), kernels::MemoryKind::kStaging};
-    if (!downloaded_.ok()) ready_ = no_room("logits on the host");
-  }
-  host_logits_ = model_->kernels().host_memory ? activations_.logits : downloaded_.as<float>();
 }
 
 DeviceExecutor::~DeviceExecutor() {
-  if (context_) model_->kernels().destroy(context_);
+  if (!context_) return;
+  model_->kernels().synchronize(context_);
+  for (auto& [key, recorded] : recorded_)
+    if (recorded.graph) model_->kernels().destroy_graph(context_, recorded.graph);
+  model_->kernels().destroy(context_);
+}
+
+bool DeviceExecutor::decodes_only(const sched::BatchPlan& plan) const {
+  const int n = plan.num_sequences();
+  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > std::min(activations_.max_rows, activations_.max_tokens))
+    return false;
+  return std::all_of(plan.rows.begin(), plan.rows.end(), [](const sched::OutputRow& r) { return r.samples; });
 }
 
 Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   SLUICE_TRY(ready_);
-  SLUICE_ASSIGN(const Arrays arrays, place(plan));
+  SLUICE_CHECK(submitted_ - collected_ < uint64_t(options_.depth));
+  const int index = int(submitted_ % kSlots);
+  Slot& slot = *slots_[size_t(index)];
+  const Slot& before = *slots_[size_t(1 - index)];
+  slot.num_logprobs.clear();
+  for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
+  slot.description = model_->kernels().host_memory ? std::string() : plan.describe();
+  const bool recordable = options_.graphs && !model_->kernels().host_memory && decodes_only(plan);
+  const int sequences = recordable ? padded_sequences(plan.num_sequences()) : plan.num_sequences();
+  if (!slot.plan.fill(plan, sequences, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
+  slot.plan.send(context_);
   copy_blocks(plan);
-  model_->forward(context_, activations_, arrays.token_ids, arrays.batch, caches_);
-  return finish_rows(plan, arrays);
+  if (recordable) run_recorded(recorded_[{index, sequences}], slot, before);
+  else run(slot.plan.view(), slot, before);
+  model_->kernels().mark(context_, index);
+  ++submitted_;
+  return {};
 }
 
-Result<sched::StepResult> DeviceExecutor::collect() { return std::move(result_); }
+// What a step does on the device; the same calls whether they run or are recorded.
+void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before) {
+  model_->forward(context_, activations_, view.token_ids, before.tokens.as<int32_t>(), view.batch, caches_);
+  for (int begin = 0; begin < view.num_rows; begin += activations_.max_rows) {
+    const int count = std::min(view.num_rows - begin, activations_.max_rows);
+    model_->head(context_, activations_, view.token_rows + begin, count);
+    kernels::SampleArgs a;
+    a.num_rows = count;
+    a.vocab = model_->spec().vocab;
+    a.logits = activations_.logits;
+    a.rows = view.rows + begin;
+    a.changes = view.changes;
+    a.tokens = slot.tokens.as<int32_t>() + begin;
+    a.results = slot.results.as<sample::SampledRow>() + begin;
+    a.top = slot.top.as<sample::TokenLogprob>() + size_t(begin) * sample::kMaxLogprobs;
+    model_->kernels().sample(context_, a);
+  }
+}
 
-Result<DeviceExecutor::Arrays> DeviceExecutor::place(const sched::BatchPlan& plan) {
-  token_rows_.clear();
-  for (const sched::OutputRow& row : plan.rows) token_rows_.push_back(row.token_row);
-  Arrays out;
-  out.batch.num_tokens = plan.num_tokens();
-  out.batch.num_sequences = plan.num_sequences();
-  out.batch.block_tokens = options_.block_tokens;
-  const std::pair<const std::vector<int32_t>*, const int32_t**> arrays[] = {
-      {&plan.token_ids, &out.token_ids},         {&plan.positions, &out.batch.positions},
-      {&plan.sequence_of, &out.batch.sequence_of}, {&plan.query_begin, &out.batch.query_begin},
-      {&plan.kv_len, &out.batch.kv_len},         {&plan.block_begin, &out.batch.block_begin},
-      {&plan.block_ids, &out.batch.block_ids},   {&token_rows_, &out.rows}};
-  if (model_->kernels().host_memory) {
-    for (const auto& [from, to] : arrays) *to = from->data();
-    return out;
+// The first step of a kind runs as it is, so that whatever kernels load or tune on first use stays out of the recording.
+void DeviceExecutor::run_recorded(Recorded& r, Slot& slot, const Slot& before) {
+  const kernels::KernelTable& table = model_->kernels();
+  if (r.graph && r.base != slot.plan.base()) {
+    table.destroy_graph(context_, r.graph);
+    r.graph = nullptr;
   }
-  staged_.clear();
-  for (const auto& [from, to] : arrays) staged_.insert(staged_.end(), from->begin(), from->end());
-  const size_t bytes = staged_.size() * sizeof(int32_t);
-  if (bytes > plan_memory_.bytes()) {
-    plan_memory_ = {};
-    plan_memory_ = kernels::BackendBuffer(model_->kernels(), std::max(2 * bytes, size_t{1} << 16));
-    if (!plan_memory_.ok()) return no_room("a step's plan").error();
+  if (!r.graph && r.seen++ > 0 && table.begin_graph(context_)) {
+    run(slot.plan.view(), slot, before);
+    r.graph = table.end_graph(context_);
+    r.base = slot.plan.base();
   }
-  model_->kernels().upload(context_, plan_memory_.data(), staged_.data(), bytes);
-  const int32_t* at = plan_memory_.as<int32_t>();
-  for (const auto& [from, to] : arrays) {
-    *to = at;
-    at += from->size();
+  if (r.graph) table.launch_graph(context_, r.graph);
+  else run(slot.plan.view(), slot, before);
+}
+
+Result<sched::StepResult> DeviceExecutor::collect() {
+  SLUICE_CHECK(collected_ < submitted_);
+  const int index = int(collected_ % kSlots);
+  const Slot& slot = *slots_[size_t(index)];
+  if (const char* what = model_->kernels().wait(context_, index)) return fault(what, slot).error();
+  ++collected_;
+  sched::StepResult result;
+  result.rows.resize(slot.num_logprobs.size());
+  for (size_t i = 0; i < result.rows.size(); ++i) {
+    const sample::SampledRow& row = slot.results.as<sample::SampledRow>()[i];
+    result.rows[i].token = row.token;
+    result.rows[i].logprob = row.logprob;
+    const int num_top = std::min(slot.num_logprobs[i], model_->spec().vocab);
+    if (num_top <= 0) continue;
+    const sample::TokenLogprob* top = slot.top.as<sample::TokenLogprob>() + i * sample::kMaxLogprobs;
+    result.rows[i].top.assign(top, top + num_top);
   }
-  return out;
+  return result;
 }
 
 void DeviceExecutor::copy_blocks(const sched::BatchPlan& plan) {
@@ -106,38 +184,16 @@ void DeviceExecutor::copy_blocks(const sched::BatchPlan& plan) {
     for (const kernels::CacheView& cache : caches_) model_->kernels().copy_block(context_, {cache, pair.from, pair.to});
 }
 
-Status DeviceExecutor::finished() const {
-  if (const char* what = model_->kernels().synchronize(context_))
-    return Error{ErrorCode::kInternal, std::string("device fault on ") + model_->kernels().name + ": " + what, {}};
-  return {};
+Status DeviceExecutor::fault(const char* what, const Slot& slot) const {
+  return Error{ErrorCode::kInternal, std::string("device fault on ") + model_->kernels().name + ": " + what + "; in " + slot.description, {}};
 }
 
-Status DeviceExecutor::finish_rows(const sched::BatchPlan& plan, const Arrays& arrays) {
+Status DeviceExecutor::read_logits(int row, float* out) {
   const size_t vocab = size_t(model_->spec().vocab);
-  result_.rows.clear();
-  result_.rows.resize(plan.rows.size());
-  for (size_t begin = 0; begin < plan.rows.size(); begin += kLogitRows) {
-    const size_t count = std::min(plan.rows.size() - begin, size_t(kLogitRows));
-    model_->head(context_, activations_, arrays.rows + begin, int(count));
-    if (!model_->kernels().host_memory)
-      model_->kernels().download(context_, host_logits_, activations_.logits, count * vocab * sizeof(float));
-    SLUICE_TRY(finished());
-    struct Task {
-      const sched::OutputRow* rows;
-      sample::SampledToken* out;
-      float* logits;
-      size_t vocab;
-    } task{&plan.rows[begin], &result_.rows[begin], host_logits_, vocab};
-    model_->kernels().parallel_for(context_, int(count), [](void* arg, int i) noexcept {
-      const Task& t = *static_cast<Task*>(arg);
-      const sched::OutputRow& row = t.rows[i];
-      const std::span<float> logits(t.logits + size_t(i) * t.vocab, t.vocab);
-      t.out[i] = row.samples ? sample::sample({logits, row.params, row.history, row.prompt_tokens,
-                                               int64_t(row.history.size()), row.banned})
-                             : sample::score(logits, row.target, row.num_logprobs);
-    }, &task);
-  }
-  return plan.rows.empty() ? finished() : Status{};
+  SLUICE_CHECK(row >= 0 && row < activations_.max_rows);
+  model_->kernels().download(context_, out, activations_.logits + size_t(row) * vocab, vocab * sizeof(float));
+  if (const char* what = model_->kernels().synchronize(context_)) return fault(what, *slots_[0]);
+  return {};
 }
 
 }  // namespace sluice::exec

@@ -1,9 +1,15 @@
-// DeviceExecutor: a model on one device - cache memory, activations, sampling. Owns its kernels::Context (workers, scratch).
+// DeviceExecutor: a model on one device - cache memory, activations, steps in flight. Owns its kernels::Context (workers,
+// scratch). On a device a step is one upload, a forward pass, sampling where the logits are, and tokens that the sampler writes
+// to the host's memory. Two steps may be in flight: their arrays and results have places of their own, and a token that the
+// earlier one draws is read from device memory. Steps in which every sequence decodes one token are padded to a few sizes and
+// recorded: the second step of a size records it, later ones launch what was recorded.
 #pragma once
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "exec/executor.h"
+#include "exec/plan_memory.h"
 #include "model/model.h"
 
 namespace sluice::exec {
@@ -15,6 +21,9 @@ struct DeviceOptions {
   int total_blocks = 0;
   int block_tokens = 16;
   int max_step_tokens = 512;
+  int max_sequences = 64;
+  int depth = 0;               // steps in flight, 1 or 2; 0: 2 on a device, 1 on a host
+  bool graphs = true;          // record decode steps, where the backend can
   bool deterministic = false;  // see kernels::ContextOptions
 };
 
@@ -23,29 +32,50 @@ class DeviceExecutor final : public Executor {
   DeviceExecutor(std::shared_ptr<const model::Model> model, DeviceOptions options);
   ~DeviceExecutor() override;
 
+  // Why the device cannot be used (no room), before any step.
+  const Status& ready() const { return ready_; }
+  // Errors, here and in collect: device faults, with the plan that was being run.
   Status submit(const sched::BatchPlan& plan) override;
   Result<sched::StepResult> collect() override;
+  int depth() const override { return options_.depth; }
   int total_blocks() const override { return options_.total_blocks; }
   int block_tokens() const override { return options_.block_tokens; }
 
-  // The logits of the most recent tile of rows; [rows, vocab]. For tools that look at them after collect().
-  const float* last_logits() const { return host_logits_; }
+  // The logits of a row of the most recent tile of rows, [vocab]. For tools that look at them after collect().
+  Status read_logits(int row, float* out);
+  int logit_rows() const { return activations_.max_rows; }
 
   static size_t kv_bytes_per_token(const model::ModelSpec& spec, DType kv_type);
-  static size_t activation_bytes(const model::ModelSpec& spec, int max_step_tokens);
+  // Of backend memory that an executor takes beside the cache: activations, scratch, steps in flight. total_blocks is not read.
+  static size_t step_bytes(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   // Rows of logits that exist at once; a longer list is reduced tile by tile.
-  static constexpr int kLogitRows = 64;
+  static int logit_rows(const kernels::KernelTable& kernels, int max_sequences);
 
  private:
-  // The plan's arrays where kernels can read them: the plan's own on a host, one copy of all of them on a device.
-  struct Arrays {
-    kernels::BatchView batch;
-    const int32_t *token_ids, *rows;
+  // A step in flight.
+  struct Slot {
+    explicit Slot(const kernels::KernelTable& kernels, int max_rows);
+    bool ok() const { return plan.ok() && tokens.ok() && results.ok() && top.ok(); }
+    PlanMemory plan;
+    kernels::BackendBuffer tokens;         // [max_step_tokens] drawn, where the next step reads them
+    kernels::BackendBuffer results, top;   // staging: what the sampler leaves for the host
+    std::vector<int32_t> num_logprobs;     // of the plan's rows
+    std::string description;               // of the plan, for a fault's report
   };
-  Result<Arrays> place(const sched::BatchPlan& plan);
-  Status finish_rows(const sched::BatchPlan& plan, const Arrays& arrays);
-  Status finished() const;  // waits; what went wrong on the device
+  // A recorded step of so many sequences in one slot.
+  struct Recorded {
+    kernels::Graph* graph = nullptr;
+    const void* base = nullptr;            // of the plan's memory then
+    int seen = 0;
+  };
+
+  static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
+  void make_caches();
+  bool decodes_only(const sched::BatchPlan& plan) const;
+  void run(const PlanView& view, Slot& slot, const Slot& before);
+  void run_recorded(Recorded& recorded, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
+  Status fault(const char* what, const Slot& slot) const;
 
   std::shared_ptr<const model::Model> model_;
   DeviceOptions options_;
@@ -53,15 +83,10 @@ class DeviceExecutor final : public Executor {
   model::Activations activations_;
   std::vector<kernels::BackendBuffer> cache_memory_;
   std::vector<kernels::CacheView> caches_;  // one a layer
-  sched::StepResult result_;
-  std::vector<int32_t> token_rows_;          // of the plan's output rows
-  std::vector<int32_t> staged_;              // all arrays of a plan, for a device
-  kernels::BackendBuffer plan_memory_;
-  // Logits to sample from. On a device they are downloaded, and the host's sampler draws from them: there is no sampling on
-  // devices yet.
-  kernels::BackendBuffer downloaded_;
-  float* host_logits_;
-  Status ready_;                             // why the device cannot be used
+  std::vector<std::unique_ptr<Slot>> slots_;
+  uint64_t submitted_ = 0, collected_ = 0;
+  std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
+  Status ready_;
 };
 
 }  // namespace sluice::exec

@@ -1,4 +1,4 @@
-// Executor: runs plans. submit() starts a step, collect() waits for it; one step in flight. Engine thread only.
+// Executor: runs plans. submit() starts a step, collect() waits for the oldest one. Engine thread only.
 #pragma once
 #include <cstdint>
 
@@ -10,9 +10,11 @@ namespace sluice::exec {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // The plan (and what it points to) must stay as it is until collect(). Errors are device faults.
+  // At most depth() steps are in flight. What a plan points to is read before submit returns. Errors are device faults.
   virtual Status submit(const sched::BatchPlan& plan) = 0;
   virtual Result<sched::StepResult> collect() = 0;
+  // Steps that may be in flight: with 2, one can be submitted while another runs.
+  virtual int depth() const { return 1; }
   virtual int total_blocks() const = 0;
   virtual int block_tokens() const = 0;
 };

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "format/gguf_types.h"
 #include "format/weight_file.h"
 
 namespace sluice::format {
@@ -14,8 +15,6 @@ constexpr size_t kMaxNameBytes = 64;
 constexpr uint32_t kMaxDims = 4;
 constexpr size_t kMinTensorRecord = 8 + 1 + 4 + 8 + 4 + 8;  // the least a tensor's description takes
 constexpr size_t kMinKvRecord = 8 + 1 + 4 + 1;
-
-enum GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
 // Bytes of one fixed-size value; 0 for string, array and unknown types.
 size_t fixed_bytes(uint32_t type) {
@@ -66,7 +65,7 @@ class Cursor {
 
 class GgufReader {
  public:
-  explicit GgufReader(Mapping mapping) : file_(new WeightFile(std::move(mapping))), in_(file_->mapping_.bytes()) {}
+  explicit GgufReader(Mapping mapping) : file_(new WeightFile(std::move(mapping))), in_(file_->mapping_->bytes()) {}
 
   Result<std::shared_ptr<const WeightFile>> read() {
     SLUICE_TRY(read_header());
@@ -227,7 +226,7 @@ class GgufReader {
   }
 
   Status place_tensors(uint64_t alignment) {
-    const auto bytes = file_->mapping_.bytes();
+    const auto bytes = file_->mapping_->bytes();
     const uint64_t data = (in_.at() + alignment - 1) / alignment * alignment;
     for (size_t i = 0; i < file_->tensors_.size(); ++i) {
       TensorEntry& t = file_->tensors_[i];
@@ -248,6 +247,18 @@ class GgufReader {
   uint64_t num_tensors_ = 0, num_kv_ = 0;
   std::vector<uint64_t> offsets_;
 };
+
+WeightFile::WeightFile(Metadata metadata, std::vector<TensorEntry> tensors, std::shared_ptr<const void> owner)
+    : owner_(std::move(owner)), metadata_(std::move(metadata)), tensors_(std::move(tensors)) {
+  for (size_t i = 0; i < tensors_.size(); ++i) SLUICE_CHECK(by_name_.emplace(tensors_[i].name, i).second);
+}
+
+uint64_t WeightFile::file_bytes() const {
+  if (mapping_) return mapping_->bytes().size();
+  uint64_t bytes = 0;
+  for (const TensorEntry& t : tensors_) bytes += t.bytes.size();
+  return bytes;
+}
 
 const TensorEntry* WeightFile::find(std::string_view name) const {
   auto it = by_name_.find(name);

@@ -1,8 +1,9 @@
-// WeightFile: validated named tensors and metadata over a mapping. Every count, size and offset was checked against the
+// WeightFile: validated named tensors and metadata over a mapping (or over memory, see its constructor). Every count, size and offset was checked against the
 // file before this exists, so a TensorEntry's bytes can be read without care. Immutable; any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,15 +35,19 @@ struct TensorEntry {
 
 class WeightFile {
  public:
+  // One that was never a file: tensors with distinct names, whose bytes lie in memory that `owner` keeps.
+  WeightFile(Metadata metadata, std::vector<TensorEntry> tensors, std::shared_ptr<const void> owner);
+
   const Metadata& metadata() const { return metadata_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const TensorEntry* find(std::string_view name) const;
-  uint64_t file_bytes() const { return mapping_.bytes().size(); }
+  uint64_t file_bytes() const;
 
  private:
   friend class GgufReader;
   explicit WeightFile(Mapping mapping) : mapping_(std::move(mapping)) {}
-  Mapping mapping_;
+  std::optional<Mapping> mapping_;
+  std::shared_ptr<const void> owner_;
   Metadata metadata_;
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;

@@ -16,12 +16,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "sample/sample_row.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels {
 
 // A backend's workers and scratch memory; made by KernelTable::create.
 struct Context;
+// A recorded sequence of calls; see KernelTable::begin_graph.
+struct Graph;
+constexpr int kMaxMarks = 4;
 
 // An immutable weight matrix [N, K] in the backend's own tile order, made by KernelTable::pack.
 struct PackedWeight {
@@ -63,13 +67,14 @@ struct LinearArgs {
 // y[t] = decode(table[ids[t]]) * scale. The table is in the file's own layout (not packed).
 struct EmbedArgs {
   int num_tokens = 0;
-  const int32_t* ids = nullptr;  // [T], each in [0, vocab)
+  const int32_t* ids = nullptr;  // [T], each in [0, vocab); or -1 - i: the token of `sampled` at i
   WeightType type{};
   const void* table = nullptr;   // rows of row_bytes each
   size_t row_bytes = 0;
   int dim = 0;
   float scale = 1;
   float* y = nullptr;            // [T, dim]
+  const int32_t* sampled = nullptr;  // what an earlier call of `sample` left; may be null where no id is negative
 };
 
 // y (+)= rmsnorm(x) * weight, for norms that stand alone (post norms, final norm).
@@ -152,6 +157,19 @@ struct CopyBlockArgs {
   int32_t from = 0, to = 0;
 };
 
+// Draws (or scores) one token a row from its logits; see sample/sampler.h for what is right, which every backend gives: the
+// same token from the same logits. Logits are overwritten, except by plain greedy rows and scores.
+struct SampleArgs {
+  int num_rows = 0, vocab = 0;
+  float* logits = nullptr;                 // [num_rows, vocab]
+  const sample::SampleRow* rows = nullptr; // [num_rows]
+  sample::LogitChange* changes = nullptr;  // what the rows' ranges point into
+  int32_t* tokens = nullptr;               // [num_rows], for EmbedArgs::sampled
+  // Staging memory: the host reads them after synchronize, or wait. top: [num_rows, kMaxLogprobs], of rows that ask.
+  sample::SampledRow* results = nullptr;   // [num_rows]
+  sample::TokenLogprob* top = nullptr;
+};
+
 struct ContextOptions {
   int threads = 1;
   bool pin = false;              // one core a worker
@@ -162,11 +180,12 @@ struct ContextOptions {
 };
 
 struct KernelTable {
-  const char* name;              // "reference", "avx2", "avx512", "cuda"
+  const char* name;              // "reference", "avx2", "avx512bf16", "cuda"
   int device;                    // which of the backend's devices; 0 for a host's
   bool host_memory;              // backend memory is the process's own
   bool batch_invariant;          // the bitwise contract holds in every context
   bool int8_inputs;              // products of quantised weights round their inputs to int8
+  bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16, always
   bool half_products;            // unless deterministic, products round both factors to 11 bits (tf32, f16), or where
                                  // weights are bf16, inputs to 8
 
@@ -181,12 +200,27 @@ struct KernelTable {
   // Copies into backend memory before any call uses it; complete on return. false: the device failed. Any thread.
   bool (*load)(int device, void* to, const void* from, size_t bytes) noexcept;
 
+  // Of backend memory that create takes; 0 on a host.
+  size_t (*context_bytes)(const ContextOptions&) noexcept;
   Context* (*create)(const ContextOptions&) noexcept;
   void (*destroy)(Context*) noexcept;
 
   // In order with the calls below. upload has read `from` when it returns; download has written `to` after synchronize.
   void (*upload)(Context*, void* to, const void* from, size_t bytes) noexcept;
   void (*download)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  // upload for bytes that nothing before this call uses, from staging memory that stays as it is until the step is waited for:
+  // it may happen beside the calls before.
+  void (*prefetch)(Context*, void* to, const void* from, size_t bytes) noexcept;
+  // mark: the calls so far, under a number below kMaxMarks. wait: for them to end; returns what synchronize does.
+  void (*mark)(Context*, int number) noexcept;
+  const char* (*wait)(Context*, int number) noexcept;
+  // Recorded calls. After begin_graph, calls (of kernels alone) are kept and not run; end_graph gives them as one Graph, or
+  // nullptr (nothing ran: make the calls again without). launch_graph runs them with the arguments they had; what those point
+  // to may have changed. begin_graph is false where the backend has no graphs, or has failed.
+  bool (*begin_graph)(Context*) noexcept;
+  Graph* (*end_graph)(Context*) noexcept;
+  void (*launch_graph)(Context*, Graph*) noexcept;
+  void (*destroy_graph)(Context*, Graph*) noexcept;
   // Waits for everything before it. nullptr, or what went wrong since the context was made (and stays wrong).
   const char* (*synchronize)(Context*) noexcept;
 
@@ -195,6 +229,9 @@ struct KernelTable {
   size_t (*packed_bytes)(WeightType, int rows, int cols) noexcept;
   int pack_rows;
   void (*pack)(WeightType, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+  // Where packed row `row` (a multiple of pack_rows, or `rows`) begins: pack of [a, b) writes dst's bytes from a's to b's alone.
+  // May be null where host_memory is true.
+  size_t (*packed_offset)(WeightType, int rows, int cols, int row) noexcept;
 
   void (*embed)(Context*, const EmbedArgs&) noexcept;
   void (*linear)(Context*, const LinearArgs&) noexcept;
@@ -203,14 +240,17 @@ struct KernelTable {
   void (*attention)(Context*, const AttentionArgs&) noexcept;
   void (*gather)(Context*, const GatherArgs&) noexcept;
   void (*copy_block)(Context*, const CopyBlockArgs&) noexcept;
+  void (*sample)(Context*, const SampleArgs&) noexcept;
   // Runs fn(arg, i) for i in [0, n) over the context's threads of the host (sampling rows, say).
   void (*parallel_for)(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
 };
 
 // The backends that this build and this machine can run. nullptr: not here (and `why` says so when given).
 const KernelTable* reference_kernels();
-// isa: "" = best of this machine; or "avx2", "avx512".
+// isa: "" = best of this machine; or one of kCpuIsas.
 const KernelTable* cpu_kernels(const char* isa, const char** why);
+// Names of the instruction sets that are built in, the plainest first.
+inline constexpr const char* kCpuIsas[] = {"avx2", "avxvnni", "avx512", "avx512bf16"};
 const KernelTable* cuda_kernels(int device, const char** why);
 
 }  // namespace sluice::kernels

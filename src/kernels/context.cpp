@@ -7,6 +7,7 @@
 
 #include "kernels/thread_pool.h"
 #include "quant/weight_format.h"
+#include "sample/sampler.h"
 #include "tensor/buffer.h"
 
 namespace sluice::kernels {
@@ -18,6 +19,8 @@ void* scratch(size_t bytes) { return std::aligned_alloc(64, (bytes + 127) / 64 *
 
 }  // namespace
 
+size_t host_context_bytes(const ContextOptions&) noexcept { return 0; }
+
 Context* create_context(const ContextOptions& options) noexcept {
   auto* c = new (std::nothrow) Context{};
   if (!c) return nullptr;
@@ -28,6 +31,7 @@ Context* create_context(const ContextOptions& options) noexcept {
   const size_t elements = size_t(c->max_tokens) * c->max_dim;
   c->act_quant = static_cast<uint8_t*>(scratch(elements / 32 * kActBlockBytes));
   c->act_float = static_cast<float*>(scratch(elements * sizeof(float)));
+  c->act_pairs = static_cast<uint32_t*>(scratch(elements / 2 * sizeof(uint32_t)));
   c->partials = static_cast<float*>(scratch(c->partials_floats * sizeof(float)));
   try {
     c->pool = new ThreadPool(c->threads, options.pin);
@@ -35,7 +39,7 @@ Context* create_context(const ContextOptions& options) noexcept {
   } catch (...) {
     c->pool = nullptr;
   }
-  if (!c->pool || !c->act_quant || !c->act_float || !c->partials) {
+  if (!c->pool || !c->act_quant || !c->act_float || !c->act_pairs || !c->partials) {
     destroy_context(c);
     return nullptr;
   }
@@ -47,6 +51,7 @@ void destroy_context(Context* c) noexcept {
   delete c->pool;
   std::free(c->act_quant);
   std::free(c->act_float);
+  std::free(c->act_pairs);
   std::free(c->partials);
   delete c;
 }
@@ -61,6 +66,24 @@ uint64_t host_free_bytes(int) noexcept { return 0; }
 bool host_load(int, void* to, const void* from, size_t bytes) noexcept { return std::memcpy(to, from, bytes) != nullptr; }
 void host_copy(Context*, void* to, const void* from, size_t bytes) noexcept { std::memcpy(to, from, bytes); }
 const char* host_synchronize(Context*) noexcept { return nullptr; }
+void host_mark(Context*, int) noexcept {}
+const char* host_wait(Context*, int) noexcept { return nullptr; }
+bool host_begin_graph(Context*) noexcept { return false; }
+Graph* host_end_graph(Context*) noexcept { return nullptr; }
+void host_launch_graph(Context*, Graph*) noexcept {}
+
+void sample_rows(Context* c, const SampleArgs& args, const sample::Scan& scan) noexcept {
+  struct Job { const SampleArgs& args; const sample::Scan& scan; } job{args, scan};
+  run_tasks(c, args.num_rows, [](void* p, int i, int) noexcept {
+    const SampleArgs& a = static_cast<const Job*>(p)->args;
+    const sample::SampleRow& row = a.rows[i];
+    const std::span<sample::LogitChange> changes(a.changes + row.changes_begin, size_t(row.changes_end - row.changes_begin));
+    a.results[i] = sample::sample_row({a.logits + size_t(i) * size_t(a.vocab), size_t(a.vocab)}, row, changes,
+                                      a.top + size_t(i) * sample::kMaxLogprobs, static_cast<const Job*>(p)->scan);
+    a.tokens[i] = a.results[i].token;
+  }, &job);
+}
+void plain_sample_rows(Context* c, const SampleArgs& a) noexcept { sample_rows(c, a, sample::plain_scan); }
 
 void gather_rows(Context*, const GatherArgs& a) noexcept {
   for (int i = 0; i < a.num_rows; ++i)
@@ -75,7 +98,8 @@ void embed_rows(Context* c, const EmbedArgs& a) noexcept {
     const EmbedArgs& a = *j.a;
     for (int t = i * j.step; t < std::min(a.num_tokens, (i + 1) * j.step); ++t) {
       float* y = a.y + size_t(t) * a.dim;
-      j.f->decode(static_cast<const uint8_t*>(a.table) + size_t(a.ids[t]) * a.row_bytes, y, size_t(a.dim));
+      const int32_t id = a.ids[t] >= 0 ? a.ids[t] : a.sampled[-1 - a.ids[t]];
+      j.f->decode(static_cast<const uint8_t*>(a.table) + size_t(id) * a.row_bytes, y, size_t(a.dim));
       if (a.scale != 1.0f)
         for (int k = 0; k < a.dim; ++k) y[k] *= a.scale;
     }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/abi.h"
+#include "sample/scan.h"
 
 namespace sluice::kernels {
 
@@ -19,10 +20,12 @@ struct Context {
   int threads, max_tokens, max_dim;
   uint8_t* act_quant;      // quantised inputs of one linear call
   float* act_float;        // its float inputs, for float weights
+  uint32_t* act_pairs;     // its inputs as pairs of bfloat16, where such weights are multiplied in pairs
   float* partials;         // attention partial results
   size_t partials_floats;
 };
 
+size_t host_context_bytes(const ContextOptions&) noexcept;
 Context* create_context(const ContextOptions&) noexcept;
 void destroy_context(Context*) noexcept;
 
@@ -36,6 +39,13 @@ uint64_t host_free_bytes(int device) noexcept;
 bool host_load(int device, void* to, const void* from, size_t bytes) noexcept;
 void host_copy(Context*, void* to, const void* from, size_t bytes) noexcept;
 const char* host_synchronize(Context*) noexcept;
+void host_mark(Context*, int number) noexcept;
+const char* host_wait(Context*, int number) noexcept;
+bool host_begin_graph(Context*) noexcept;  // there are none
+Graph* host_end_graph(Context*) noexcept;
+void host_launch_graph(Context*, Graph*) noexcept;
+void sample_rows(Context*, const SampleArgs&, const sample::Scan&) noexcept;
+void plain_sample_rows(Context*, const SampleArgs&) noexcept;
 void gather_rows(Context*, const GatherArgs&) noexcept;
 void embed_rows(Context*, const EmbedArgs&) noexcept;
 void copy_block(Context*, const CopyBlockArgs&) noexcept;

@@ -1,6 +1,7 @@
 #include "lab/bench_step.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "base/rng.h"
 
@@ -10,8 +11,8 @@ namespace {
 // Plans for `batch` sequences of random tokens that advance together; each has its own run of blocks.
 class Steps {
  public:
-  Steps(const LoadedModel& m, int batch, int max_context)
-      : model_(m), executor_(m.make_executor()), rng_(7), batch_(batch),
+  Steps(const LoadedModel& m, std::unique_ptr<exec::DeviceExecutor> executor, int batch, int max_context)
+      : model_(m), executor_(std::move(executor)), rng_(7), batch_(batch),
         blocks_each_((max_context + m.device.block_tokens - 1) / m.device.block_tokens) {
     params_.temperature = 0;
     plan_.block_tokens = m.device.block_tokens;
@@ -19,10 +20,32 @@ class Steps {
 
   bool fits() const { return int64_t(batch_) * blocks_each_ <= model_.device.total_blocks; }
 
-  // Every sequence advances by `count` tokens; logits are computed for the last token of each when asked.
-  void run(int count, bool logits) {
+  // Every sequence decodes `steps` tokens, each the input of the next step; the executor runs as far ahead as it can.
+  void decode(int steps) {
+    for (int i = 0; i < steps; ++i) {
+      begin_plan(1);
+      if (i > 0)
+        for (int s = 0; s < batch_; ++s) plan_.token_ids[size_t(s)] = -1 - s;
+      draw();
+      submit();
+    }
+    wait(0);
+  }
+  // Prompts of so many tokens in chunks, side by side; first_token: to the first token.
+  void fill(int tokens, bool first_token) {
+    const int chunk = std::max(1, model_.device.max_step_tokens / batch_);
+    while (length_ < tokens) {
+      begin_plan(std::min(chunk, tokens - length_));
+      if (first_token && length_ == tokens) draw();
+      submit();
+    }
+    wait(0);
+  }
+  void rewind(int length) { length_ = length; }
+
+ private:
+  void begin_plan(int count) {
     plan_.clear();
-    history_.assign(1, 0);
     for (int s = 0; s < batch_; ++s) {
       for (int i = 0; i < count; ++i) {
         plan_.token_ids.push_back(int32_t(rng_.below(uint32_t(model_.scheduler.vocab))));
@@ -34,40 +57,54 @@ class Steps {
       const int blocks = (length_ + count + plan_.block_tokens - 1) / plan_.block_tokens;
       for (int b = 0; b < blocks; ++b) plan_.block_ids.push_back(s * blocks_each_ + b);
       plan_.block_begin.push_back(int32_t(plan_.block_ids.size()));
-      if (!logits) continue;
+    }
+    length_ += count;
+  }
+  // The last token of every sequence gives one.
+  void draw() {
+    for (int s = 0; s < batch_; ++s) {
       sched::OutputRow r;
-      r.token_row = plan_.num_tokens() - 1;
+      r.token_row = plan_.query_begin[size_t(s) + 1] - 1;
       r.sequence = s;
       r.params = &params_;
       r.history = history_;
+      r.position = length_;
       plan_.rows.push_back(r);
     }
-    SLUICE_CHECK(executor_->submit(plan_).ok());
-    SLUICE_CHECK(executor_->collect().ok());
-    length_ += count;
+  }
+  void submit() {
+    wait(executor_->depth() - 1);
+    check(executor_->submit(plan_));
+    ++in_flight_;
+  }
+  void wait(int left) {
+    for (; in_flight_ > left; --in_flight_) {
+      const auto result = executor_->collect();
+      check(result.ok() ? Status{} : result.error());
+    }
+  }
+  // A device's fault ends a benchmark.
+  static void check(const Status& s) {
+    if (!s.ok()) std::fprintf(stderr, "%s\n", s.error().message.c_str());
+    SLUICE_CHECK(s.ok());
   }
 
-  void fill(int tokens) {
-    const int chunk = std::max(1, model_.device.max_step_tokens / batch_);
-    while (length_ < tokens) run(std::min(chunk, tokens - length_), false);
-  }
-  void rewind(int length) { length_ = length; }
-
- private:
   const LoadedModel& model_;
   std::unique_ptr<exec::DeviceExecutor> executor_;
   sched::BatchPlan plan_;
   Rng rng_;
   sample::SamplingParams params_;
-  std::vector<int32_t> history_;
-  int batch_, blocks_each_, length_ = 0;
+  const std::vector<int32_t> history_{0};
+  int batch_, blocks_each_, length_ = 0, in_flight_ = 0;
 };
 
-void summarise(BenchRow& row, std::vector<double> rates, double bytes_a_token, double flops_a_token, const MachineCeilings& machine) {
+// tokens_a_step: of a decode step, or of the whole prompt.
+void summarise(BenchRow& row, std::vector<double> rates, int tokens_a_step, double bytes_a_token, double flops_a_token, const MachineCeilings& machine) {
   std::sort(rates.begin(), rates.end());
   row.tok_s_min = rates.front();
   row.tok_s_max = rates.back();
   row.tok_s = rates[rates.size() / 2];
+  row.step_ms = 1e3 * tokens_a_step / row.tok_s;
   row.gb_s = row.tok_s * bytes_a_token * 1e-9;
   row.gflop_s = row.tok_s * flops_a_token * 1e-9;
   row.pct_of_bandwidth = machine.read_gb_s > 0 ? 100 * row.gb_s / machine.read_gb_s : 0;
@@ -83,45 +120,47 @@ double token_flops(const model::ModelSpec& s, double context, bool head) {
 
 }  // namespace
 
-std::vector<BenchRow> bench_decode(const LoadedModel& m, const BenchOptions& o, const MachineCeilings& machine) {
+Result<std::vector<BenchRow>> bench_decode(const LoadedModel& m, const BenchOptions& o, const MachineCeilings& machine) {
   std::vector<BenchRow> rows;
   const SteadyClock clock;
   for (int batch : o.batches) {
-    Steps steps(m, batch, o.context + o.tokens);
+    SLUICE_ASSIGN(auto executor, m.make_executor());
+    Steps steps(m, std::move(executor), batch, o.context + o.tokens);
     if (!steps.fits()) continue;
-    steps.fill(o.context);
+    steps.fill(o.context, false);
     std::vector<double> rates;
     for (int repeat = -1; repeat < o.repeats; ++repeat) {  // the first warms up
       steps.rewind(o.context);
       const TimeUs begin = clock.now_us();
-      for (int i = 0; i < o.tokens; ++i) steps.run(1, true);
+      steps.decode(o.tokens);
       if (repeat >= 0) rates.push_back(double(batch) * o.tokens / (double(clock.now_us() - begin) * 1e-6));
     }
-    BenchRow row{"decode", batch, o.context, 0, 0, 0, 0, 0, 0, 0};
+    BenchRow row{"decode", batch, o.context};
     const double context = o.context + o.tokens / 2.0;
     const double bytes = double(m.memory.weights_bytes) / batch + context * double(m.memory.kv_bytes_per_token);
-    summarise(row, rates, bytes, token_flops(m.model->spec(), context, true), machine);
+    summarise(row, rates, batch, bytes, token_flops(m.model->spec(), context, true), machine);
     rows.push_back(row);
   }
   return rows;
 }
 
-std::vector<BenchRow> bench_prefill(const LoadedModel& m, const BenchOptions& o, const MachineCeilings& machine) {
+Result<std::vector<BenchRow>> bench_prefill(const LoadedModel& m, const BenchOptions& o, const MachineCeilings& machine) {
   std::vector<BenchRow> rows;
   const SteadyClock clock;
-  Steps steps(m, 1, o.context);
+  SLUICE_ASSIGN(auto executor, m.make_executor());
+  Steps steps(m, std::move(executor), 1, o.context);
   if (!steps.fits()) return rows;
   std::vector<double> rates;
   for (int repeat = -1; repeat < o.repeats; ++repeat) {
     steps.rewind(0);
     const TimeUs begin = clock.now_us();
-    steps.fill(o.context);
+    steps.fill(o.context, true);
     if (repeat >= 0) rates.push_back(o.context / (double(clock.now_us() - begin) * 1e-6));
   }
-  BenchRow row{"prefill", 1, o.context, 0, 0, 0, 0, 0, 0, 0};
+  BenchRow row{"prefill", 1, o.context};
   const int chunks = (o.context + m.device.max_step_tokens - 1) / m.device.max_step_tokens;
   const double bytes = double(m.memory.weights_bytes) * chunks / o.context;
-  summarise(row, rates, bytes, token_flops(m.model->spec(), o.context / 2.0, false), machine);
+  summarise(row, rates, o.context, bytes, token_flops(m.model->spec(), o.context / 2.0, false), machine);
   rows.push_back(row);
   return rows;
 }

@@ -12,6 +12,7 @@ struct BenchRow {
   std::string name;
   int batch = 0, context = 0;
   double tok_s = 0, tok_s_min = 0, tok_s_max = 0;     // median, min, max over repeats
+  double step_ms = 0;                                 // of a decode step; of a prompt to its first token
   double gb_s = 0, gflop_s = 0;                       // of weights and cache read; of dense products and attention
   double pct_of_bandwidth = 0, pct_of_compute = 0;
 };
@@ -23,7 +24,8 @@ struct BenchOptions {
   int repeats = 5;
 };
 
-std::vector<BenchRow> bench_decode(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);
-std::vector<BenchRow> bench_prefill(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);
+// Errors: kUnavailable, the device has no room.
+Result<std::vector<BenchRow>> bench_decode(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);
+Result<std::vector<BenchRow>> bench_prefill(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);
 
 }  // namespace sluice::lab

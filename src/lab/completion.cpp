@@ -17,8 +17,8 @@ class DiscardSink final : public sched::ResponseSink {
 
 }  // namespace
 
-CompletionRunner::CompletionRunner(LoadedModel& model)
-    : model_(model), executor_(model.make_executor()), scheduler_(model.scheduler, model.tokenizer) {}
+CompletionRunner::CompletionRunner(LoadedModel& model, std::unique_ptr<exec::DeviceExecutor> executor)
+    : model_(model), executor_(std::move(executor)), scheduler_(model.scheduler, model.tokenizer) {}
 CompletionRunner::~CompletionRunner() = default;
 
 // A pass of its own, so that asking for logits does not change what is sampled after.
@@ -33,14 +33,15 @@ void CompletionRunner::score_prompt(const std::vector<int32_t>& prompt, Completi
   while (!scheduler_.idle()) {
     const sched::BatchPlan& plan = scheduler_.plan(clock_.now_us());
     SLUICE_CHECK(executor_->submit(plan).ok());
-    const int last_row = plan.rows.empty() ? -1 : (int(plan.rows.size()) - 1) % exec::DeviceExecutor::kLogitRows;
+    const int last_row = plan.rows.empty() ? -1 : (int(plan.rows.size()) - 1) % executor_->logit_rows();
     const bool ends = !plan.rows.empty() && plan.rows.back().samples;
     const auto result = executor_->collect();
     for (size_t i = 0; i < result->rows.size(); ++i)
       if (!plan.rows[i].samples) out.nll.push_back(-double(result->rows[i].logprob));
     if (ends) {  // greedy: the sampler left the logits as they were
       const int vocab = model_.scheduler.vocab;
-      const float* logits = executor_->last_logits() + size_t(last_row) * size_t(vocab);
+      std::vector<float> logits(static_cast<size_t>(vocab));
+      SLUICE_CHECK(executor_->read_logits(last_row, logits.data()).ok());
       std::vector<int32_t> order(static_cast<size_t>(vocab));
       std::iota(order.begin(), order.end(), 0);
       const int k = std::min(kNumTop, vocab);

@@ -20,7 +20,7 @@ struct Completion {
 
 class CompletionRunner {
  public:
-  explicit CompletionRunner(LoadedModel& model);
+  CompletionRunner(LoadedModel& model, std::unique_ptr<exec::DeviceExecutor> executor);
   ~CompletionRunner();
   // Errors: kContextLength. on_text gets whole UTF-8 characters as they come; it returns false to stop early.
   Result<Completion> run(sched::Submission submission, bool want_logits, const std::function<bool(std::string_view)>& on_text);

@@ -8,7 +8,16 @@
 #include <filesystem>
 #include <sched.h>
 
+#include "format/gguf_writer.h"
+#include "model/random_model.h"
+
 namespace sluice::lab {
+
+Result<std::unique_ptr<exec::DeviceExecutor>> LoadedModel::make_executor() const {
+  auto executor = std::make_unique<exec::DeviceExecutor>(model, device);
+  SLUICE_TRY(executor->ready());
+  return executor;
+}
 
 std::string resolve_model(const std::string& model) {
   std::error_code ec;
@@ -40,6 +49,11 @@ Result<DType> parse_kv_type(const std::string& text) {
   return invalid("'" + text + "' is not supported (f32, f16 and bf16 are)", "--kv-type");
 }
 
+int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
+  if (o.max_step_tokens > 0) return o.max_step_tokens;
+  return std::max(kernels.host_memory ? 512 : 2048, o.max_sequences);
+}
+
 int default_threads() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -64,6 +78,21 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& o) {
   return Error{ErrorCode::kUnsupported, std::string(why) + " (--isa reference runs anywhere)", "--isa"};
 }
 
+// All but the number of blocks.
+static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::KernelTable& kernels, DType kv_type) {
+  exec::DeviceOptions d;
+  d.threads = o.threads > 0 ? o.threads : default_threads();
+  d.pin_threads = o.pin_threads;
+  d.kv_type = kv_type;
+  d.block_tokens = o.block_tokens;
+  d.max_step_tokens = step_tokens(o, kernels);
+  d.max_sequences = o.max_sequences;
+  d.depth = o.depth;
+  d.graphs = !o.no_graphs;
+  d.deterministic = o.deterministic;
+  return d;
+}
+
 uint64_t available_memory(const kernels::KernelTable& kernels) {
   if (!kernels.host_memory) return kernels.free_bytes(kernels.device);
   uint64_t kib = 0;
@@ -76,14 +105,21 @@ uint64_t available_memory(const kernels::KernelTable& kernels) {
   return kib * 1024;
 }
 
+uint64_t used_memory(const LoadedModel& m) {
+  const uint64_t free = m.memory.free_before ? available_memory(m.model->kernels()) : 0;
+  return m.memory.free_before > free ? m.memory.free_before - free : 0;
+}
+
 Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
                                const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
   if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
+  if (o.depth < 0 || o.depth > 2) return invalid(std::to_string(o.depth) + " is outside 0..2", "--depth");
   if (o.max_sequences < 1 || o.max_sequences > 4096)
     return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
-  if (o.max_step_tokens < o.max_sequences || o.max_step_tokens > 16384)
-    return invalid(std::to_string(o.max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
+  const int max_step_tokens = step_tokens(o, kernels);
+  if (max_step_tokens < o.max_sequences || max_step_tokens > 16384)
+    return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
   SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
   MemoryPlan p;
   p.file_bytes = file.file_bytes();
@@ -99,16 +135,19 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
     p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
-  p.activation_bytes = exec::DeviceExecutor::activation_bytes(spec, o.max_step_tokens);
+  p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
+  p.activation_bytes += model::rope_bytes(spec, wanted_context);
   if (!o.kv_memory.empty()) {
     SLUICE_ASSIGN(p.kv_bytes, parse_bytes(o.kv_memory, "--kv-memory"));
   } else {
-    // A quarter of what is left, at least one whole context where that fits, never more than every sequence could use.
-    const uint64_t left = available > p.weights_bytes + p.activation_bytes ? available - p.weights_bytes - p.activation_bytes : 0;
-    const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token;
-    p.kv_bytes = std::min({std::max(left / 4, std::min(context_bytes, left / 2)), context_bytes * uint64_t(o.max_sequences), uint64_t{64} << 30});
+    const uint64_t fixed = p.weights_bytes + p.activation_bytes + (kernels.host_memory ? 0 : kDeviceReserve);
+    const uint64_t left = available > fixed ? available - fixed : 0;
+    const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token, useful = context_bytes * uint64_t(o.max_sequences);
+    // A host's: at least one whole context where that fits.
+    p.kv_bytes = kernels.host_memory ? std::min({std::max(left / 4, std::min(context_bytes, left / 2)), useful, uint64_t{64} << 30})
+                                     : std::min(left, useful);
   }
   const uint64_t blocks = std::min<uint64_t>(p.kv_bytes / block_bytes, 1 << 24);
   if (blocks < 2)
@@ -119,11 +158,31 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   return p;
 }
 
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& o, bool fill) {
+  if (o.random.empty()) {
+    if (o.model.empty()) return invalid("a model is missing (a .gguf file, or --random SHAPE)", "model");
+    if (!o.save.empty()) return invalid("writes random weights: it needs --random", "--save");
+    return format::open_gguf(resolve_model(o.model));
+  }
+  if (!o.model.empty()) return invalid("stands in a model's place, and '" + o.model + "' was given too", "--random");
+  model::RandomModelOptions r;
+  r.shape = o.random;
+  r.weight_type = o.weight_type;
+  r.seed = o.weight_seed;
+  r.threads = o.threads > 0 ? o.threads : default_threads();
+  r.fill = fill;
+  SLUICE_ASSIGN(auto file, model::make_random_model(r));
+  if (fill && !o.save.empty()) SLUICE_TRY(format::write_gguf(o.save, file->metadata(), file->tensors()));
+  return file;
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
-  const std::string path = resolve_model(o.model);
-  SLUICE_ASSIGN(auto file, format::open_gguf(path));
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
+  const std::string path = o.random.empty() ? resolve_model(o.model) : "random " + o.random;
+  SLUICE_ASSIGN(auto file, open_weights(o, true));
   auto named = [&](const Error& e) { return Error{e.code, e.field.empty() ? path + ": " + e.message : e.message, e.field}; };
   auto spec = model::read_spec(file->metadata());
   if (!spec.ok()) return named(spec.error());
@@ -132,34 +191,32 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.tokenizer = *tokenizer;
   if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
   else m.chat_template_error = t.error().message;
-  const int threads = o.threads > 0 ? o.threads : default_threads();
-  if (threads > 256) return invalid(std::to_string(threads) + " is over 256", "--threads");
   auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
-  if (!kernels->host_memory && m.memory.total() > available_memory(*kernels))
-    return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "', which has " +
-                 std::to_string(available_memory(*kernels)) + " free", "--device"};
+  if (!kernels->host_memory) {
+    m.memory.free_before = available_memory(*kernels);
+    if (m.memory.total() > m.memory.free_before)
+      return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "' (weights " +
+                   std::to_string(m.memory.weights_bytes) + ", cache " + std::to_string(m.memory.kv_bytes) + ", a step " +
+                   std::to_string(m.memory.activation_bytes) + "), which has " + std::to_string(m.memory.free_before) + " free", "--device"};
+  }
   auto weights = model::load_weights(file, *spec, *kernels, threads, progress);
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
-  m.name = std::filesystem::path(path).stem().string();
-  m.device.threads = threads;
-  m.device.pin_threads = o.pin_threads;
-  SLUICE_ASSIGN(m.device.kv_type, parse_kv_type(o.kv_type));
+  m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
+  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  m.device = device_options(o, *kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
-  m.device.block_tokens = o.block_tokens;
-  m.device.max_step_tokens = o.max_step_tokens;
-  m.device.deterministic = o.deterministic;
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = o.max_step_tokens;
+  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;
-  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context);
+  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;
 }

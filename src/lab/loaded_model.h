@@ -14,7 +14,11 @@ namespace sluice::lab {
 
 struct LoadOptions {
   std::string model;              // path of a .gguf, or a name in the local store
-  std::string isa;                // "" best; "avx2", "avx512"; "reference" for the plain float kernels
+  std::string random;             // instead of a file: random weights of this shape (model/random_model.h)
+  std::string weight_type = "bf16";  // of random weights
+  uint64_t weight_seed = 1;
+  std::string save;               // where to write the random weights as a file
+  std::string isa;                // "" best; one of kernels::kCpuIsas; "reference" for the plain float kernels
   std::string device = "cpu";     // "cuda", "cuda:1"
   bool deterministic = false;     // results independent of the batch, where a backend does not give that anyway
   int threads = 0;                // 0: as many as the machine has
@@ -23,14 +27,17 @@ struct LoadOptions {
   std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
   int block_tokens = 16;
   int max_sequences = 64;
-  int max_step_tokens = 512;
+  int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
   bool prefix_cache = true;
+  int depth = 0;                  // steps in flight, 1 or 2; 0: what the device is best with
+  bool no_graphs = false;         // launch every kernel by itself
 };
 
 // Memory before loading: every term in bytes.
 struct MemoryPlan {
   uint64_t file_bytes = 0, weights_bytes = 0, kv_bytes_per_token = 0, activation_bytes = 0, kv_bytes = 0;
+  uint64_t free_before = 0;       // on a device: free when it was planned
   int total_blocks = 0, max_context = 0;
   uint64_t total() const { return weights_bytes + activation_bytes + kv_bytes; }
 };
@@ -45,21 +52,29 @@ struct LoadedModel {
   exec::DeviceOptions device;
   sched::SchedulerOptions scheduler;
 
-  std::unique_ptr<exec::DeviceExecutor> make_executor() const {
-    return std::make_unique<exec::DeviceExecutor>(model, device);
-  }
+  // Error: kUnavailable, the device has no room.
+  Result<std::unique_ptr<exec::DeviceExecutor>> make_executor() const;
 };
 
+// The model's file, or its random weights; fill: see model::RandomModelOptions. Errors name the path or the flag.
+Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& options, bool fill);
 // A model argument as a path: itself, or a file in $SLUICE_HOME (default ~/.cache/sluice).
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
 Result<DType> parse_kv_type(const std::string& text);
+int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 
-// Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty.
+// Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
+constexpr uint64_t kDeviceReserve = uint64_t{3} << 29;
+
+// Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty. On a host the cache takes a
+// quarter of what is left, on a device all but kDeviceReserve, never more than every sequence could use.
 Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
                                const kernels::KernelTable& kernels, const LoadOptions& options, uint64_t available_bytes);
+// On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
+uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 

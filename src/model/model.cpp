@@ -1,6 +1,7 @@
 #include "model/model.h"
 
 #include <cmath>
+#include <thread>
 
 #include "tensor/buffer.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 // Angles in double: a float's 24 bits are not enough for position * frequency at long contexts.
 bool fill_rope(const kernels::KernelTable& kernels, kernels::BackendBuffer& cos_out, kernels::BackendBuffer& sin_out,
-               int positions, int dims, double base, double scale, const std::vector<float>& factors) {
+               int positions, int dims, double base, double scale, const std::vector<float>& factors, int threads) {
   const int half = dims / 2;
   const size_t bytes = size_t(positions) * size_t(half) * 4;
   cos_out = kernels::BackendBuffer(kernels, bytes);
@@ -23,12 +24,19 @@ bool fill_rope(const kernels::KernelTable& kernels, kernels::BackendBuffer& cos_
   std::vector<double> frequency(static_cast<size_t>(half));
   for (int i = 0; i < half; ++i)
     frequency[size_t(i)] = std::pow(base, -2.0 * i / dims) * scale / (factors.empty() ? 1.0 : double(factors[size_t(i)]));
-  for (int p = 0; p < positions; ++p)
-    for (int i = 0; i < half; ++i) {
-      const double angle = p * frequency[size_t(i)];
-      cosines[size_t(p) * size_t(half) + size_t(i)] = float(std::cos(angle));
-      sines[size_t(p) * size_t(half) + size_t(i)] = float(std::sin(angle));
-    }
+  const auto fill = [&](int begin, int end) {
+    for (int p = begin; p < end; ++p)
+      for (int i = 0; i < half; ++i) {
+        const double angle = p * frequency[size_t(i)];
+        cosines[size_t(p) * size_t(half) + size_t(i)] = float(std::cos(angle));
+        sines[size_t(p) * size_t(half) + size_t(i)] = float(std::sin(angle));
+      }
+  };
+  const auto share = [&](int t) { return int(int64_t(positions) * t / threads); };
+  std::vector<std::thread> pool;
+  for (int t = 1; t < threads; ++t) pool.emplace_back(fill, share(t), share(t + 1));
+  fill(0, share(1));
+  for (std::thread& t : pool) t.join();
   if (kernels.host_memory || bytes == 0) return true;
   return kernels.load(kernels.device, cos_out.data(), cosines, bytes) && kernels.load(kernels.device, sin_out.data(), sines, bytes);
 }
@@ -36,6 +44,10 @@ bool fill_rope(const kernels::KernelTable& kernels, kernels::BackendBuffer& cos_
 size_t aligned(size_t floats) { return (floats + 15) / 16 * 16; }
 
 }  // namespace
+
+size_t rope_bytes(const ModelSpec& s, int max_context) {
+  return size_t(max_context) * size_t(s.rope_dims / 2) * 2 * sizeof(float) * (s.local.empty() ? 1 : 2);
+}
 
 Activations::Activations(const kernels::KernelTable& kernels, const ModelSpec& s, int tokens, int max_logit_rows)
     : max_tokens(tokens), max_rows(max_logit_rows) {
@@ -58,16 +70,16 @@ Activations::Activations(const kernels::KernelTable& kernels, const ModelSpec& s
   }
 }
 
-Model::Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context)
+Model::Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context, int threads)
     : spec_(std::move(spec)), weights_(std::move(weights)), kernels_(kernels) {
   ok_ = fill_rope(*kernels_, rope_.global_cos, rope_.global_sin, max_context, spec_.rope_dims, spec_.rope_base,
-                  spec_.rope_scale, weights_.rope_factors);
+                  spec_.rope_scale, weights_.rope_factors, threads);
   if (!spec_.local.empty())
-    ok_ = fill_rope(*kernels_, rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {}) && ok_;
+    ok_ = fill_rope(*kernels_, rope_.local_cos, rope_.local_sin, max_context, spec_.rope_dims, spec_.rope_base_local, 1.0, {}, threads) && ok_;
 }
 
-void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
-                    std::span<const kernels::CacheView> caches) const {
+void Model::forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const int32_t* sampled,
+                    const kernels::BatchView& batch, std::span<const kernels::CacheView> caches) const {
   SLUICE_CHECK(batch.num_tokens <= a.max_tokens);
   const format::TensorEntry& table = *weights_.embedding;
   kernels::EmbedArgs embed;
@@ -79,6 +91,7 @@ void Model::forward(kernels::Context* context, Activations& a, const int32_t* to
   embed.dim = spec_.dim;
   embed.scale = spec_.embed_scale;
   embed.y = a.x;
+  embed.sampled = sampled;
   kernels_->embed(context, embed);
   for (int i = 0; i < spec_.num_layers; ++i) {
     attention_block(context, a, i, batch, caches[size_t(i)]);

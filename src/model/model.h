@@ -31,9 +31,12 @@ struct RopeTables {
   kernels::BackendBuffer global_cos, global_sin, local_cos, local_sin;
 };
 
+size_t rope_bytes(const ModelSpec& spec, int max_context);
+
 class Model {
  public:
-  Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context);
+  // threads: for the rotary tables.
+  Model(ModelSpec spec, Weights weights, const kernels::KernelTable* kernels, int max_context, int threads = 1);
 
   const ModelSpec& spec() const { return spec_; }
   const Weights& weights() const { return weights_; }
@@ -43,9 +46,9 @@ class Model {
   bool ok() const { return ok_; }
 
   // Runs all layers for the batch; the residual stream is left in activations.x. caches: one a layer. token_ids, the
-  // batch's arrays and token_rows are backend memory.
-  void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const kernels::BatchView& batch,
-               std::span<const kernels::CacheView> caches) const;
+  // batch's arrays and token_rows are backend memory. sampled: what negative token ids refer to (kernels::EmbedArgs).
+  void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const int32_t* sampled,
+               const kernels::BatchView& batch, std::span<const kernels::CacheView> caches) const;
   // Logits of the given rows of x (at most max_rows) into activations.logits.
   void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 

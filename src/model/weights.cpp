@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
-
-#include "tensor/buffer.h"
 
 namespace sluice::model {
 namespace {
@@ -12,6 +11,13 @@ namespace {
 struct PackJob {
   const format::TensorEntry* tensor;
   kernels::PackedWeight* out;
+};
+
+// Rows of a matrix; or bytes of the embedding, where job is null.
+struct Slice {
+  const PackJob* job;
+  int row_begin, row_end;
+  size_t from, to;
 };
 
 class Loader {
@@ -70,7 +76,9 @@ class Loader {
     return weights_.buffers.back().data();
   }
   Status load_bytes(void* to, const void* from, size_t bytes) {
-    if (kernels_.load(kernels_.device, to, from, bytes)) return {};
+    return kernels_.load(kernels_.device, to, from, bytes) ? Status{} : copy_failed();
+  }
+  Status copy_failed() const {
     return Error{ErrorCode::kUnavailable, std::string("backend ") + kernels_.name + " failed while weights were copied to it", {}};
   }
   Status optional_vector(const std::string& name, int n, const float** out) {
@@ -99,9 +107,8 @@ class Loader {
     const std::span<const uint8_t> table = weights_.embedding->bytes;
     weights_.embedding_data = table.data();
     if (!kernels_.host_memory) {
-      SLUICE_ASSIGN(void* data, allocate(table.size()));
-      SLUICE_TRY(load_bytes(data, table.data(), table.size()));
-      weights_.embedding_data = data;
+      SLUICE_ASSIGN(embedding_at_, allocate(table.size()));
+      weights_.embedding_data = embedding_at_;
     }
     SLUICE_TRY(vector("output_norm.weight", spec_.dim, &weights_.output_norm));
     const bool tied = !file_->find("output.weight");
@@ -144,26 +151,41 @@ class Loader {
     return {};
   }
 
-  // Threads take slices of pack_rows x 16 rows, whichever matrix they belong to. Where backend memory is not the host's, a
-  // matrix is packed aside and copied over, one after another.
+  // All matrices in one piece of backend memory; then threads take slices of rows, whichever matrix they belong to. Where backend memory is
+  // not the host's, a slice is packed into the thread's staging buffer and copied from there.
   Status pack(int threads, const std::function<void(size_t, size_t)>& progress) {
-    if (!kernels_.host_memory) return pack_and_copy(progress);
-    struct Slice { const PackJob* job; int begin, end; };
     std::vector<Slice> slices;
-    const int step = kernels_.pack_rows * 16;
-    for (const PackJob& job : jobs_) {
-      SLUICE_ASSIGN(job.out->data, allocate(job.out->bytes));
-      weights_.packed_bytes += job.out->bytes;
-      for (int r = 0; r < job.out->rows; r += step) slices.push_back({&job, r, std::min(r + step, job.out->rows)});
+    size_t staging = 0;
+    if (embedding_at_) {
+      staging = kSliceBytes;
+      const size_t bytes = weights_.embedding->bytes.size();
+      for (size_t at = 0; at < bytes; at += kSliceBytes) slices.push_back({nullptr, 0, 0, at, std::min(bytes, at + kSliceBytes)});
     }
-    std::atomic<size_t> next{0};
-    std::atomic<size_t> done{0};
+    size_t total = 0;
+    for (const PackJob& job : jobs_) total += (job.out->bytes + 255) / 256 * 256;
+    SLUICE_ASSIGN(void* memory, allocate(total));
+    auto* at = static_cast<char*>(memory);
+    for (const PackJob& job : jobs_) {
+      const kernels::PackedWeight& w = *job.out;
+      job.out->data = at;
+      at += (w.bytes + 255) / 256 * 256;
+      weights_.packed_bytes += w.bytes;
+      const size_t tile_bytes = std::max<size_t>(1, w.bytes / size_t(w.rows) * size_t(kernels_.pack_rows));
+      const int tiles = kernels_.host_memory ? 16 : int(std::max<size_t>(1, kSliceBytes / tile_bytes));
+      for (int r = 0; r < w.rows; r += kernels_.pack_rows * tiles) {
+        slices.push_back({&job, r, std::min(r + kernels_.pack_rows * tiles, w.rows), 0, 0});
+        if (!kernels_.host_memory) staging = std::max(staging, offset(w, slices.back().row_end) - offset(w, r));
+      }
+    }
+    std::atomic<size_t> next{0}, done{0};
+    std::atomic<bool> failed{false};
     auto work = [&](bool reports) {
-      for (size_t i; (i = next.fetch_add(1)) < slices.size();) {
+      const kernels::BackendBuffer buffer(kernels_, staging, kernels::MemoryKind::kStaging);
+      if (!buffer.ok()) failed = true;
+      for (size_t i; !failed && (i = next.fetch_add(1)) < slices.size();) {
         const Slice& s = slices[i];
-        kernels_.pack(s.job->out->type, s.job->out->rows, s.job->out->cols, s.job->tensor->bytes.data(),
-                      const_cast<void*>(s.job->out->data), s.begin, s.end);
-        done += s.job->out->bytes / size_t(s.job->out->rows) * size_t(s.end - s.begin);
+        if (!(s.job ? pack_rows(s, buffer.as<char>()) : copy_embedding(s, buffer.data()))) failed = true;
+        if (s.job) done += s.job->out->bytes / size_t(s.job->out->rows) * size_t(s.row_end - s.row_begin);
         if (reports && progress) progress(done, weights_.packed_bytes);
       }
     };
@@ -171,28 +193,30 @@ class Loader {
     for (int t = 1; t < threads; ++t) pool.emplace_back(work, false);
     work(true);
     for (auto& t : pool) t.join();
+    if (failed) return copy_failed();
     if (progress) progress(weights_.packed_bytes, weights_.packed_bytes);
     return {};
   }
-  Status pack_and_copy(const std::function<void(size_t, size_t)>& progress) {
-    size_t total = 0, largest = 0;
-    for (const PackJob& job : jobs_) {
-      total += job.out->bytes;
-      largest = std::max(largest, job.out->bytes);
+  size_t offset(const kernels::PackedWeight& w, int row) const { return kernels_.packed_offset(w.type, w.rows, w.cols, row); }
+  bool copy_embedding(const Slice& s, void* staging) const {
+    std::memcpy(staging, weights_.embedding->bytes.data() + s.from, s.to - s.from);
+    return kernels_.load(kernels_.device, static_cast<char*>(embedding_at_) + s.from, staging, s.to - s.from);
+  }
+  bool pack_rows(const Slice& s, char* staging) const {
+    const PackJob& job = *s.job;
+    const kernels::PackedWeight& w = *job.out;
+    auto* data = static_cast<char*>(const_cast<void*>(w.data));
+    if (kernels_.host_memory) {
+      kernels_.pack(w.type, w.rows, w.cols, job.tensor->bytes.data(), data, s.row_begin, s.row_end);
+      return true;
     }
-    const Buffer staged(largest);
-    for (const PackJob& job : jobs_) {
-      kernels_.pack(job.out->type, job.out->rows, job.out->cols, job.tensor->bytes.data(), staged.data(), 0, job.out->rows);
-      SLUICE_ASSIGN(void* data, allocate(job.out->bytes));
-      SLUICE_TRY(load_bytes(data, staged.data(), job.out->bytes));
-      job.out->data = data;
-      weights_.packed_bytes += job.out->bytes;
-      if (progress) progress(weights_.packed_bytes, total);
-    }
-    return {};
+    const size_t from = offset(w, s.row_begin), to = offset(w, s.row_end);
+    kernels_.pack(w.type, w.rows, w.cols, job.tensor->bytes.data(), staging - from, s.row_begin, s.row_end);
+    return kernels_.load(kernels_.device, data + from, staging, to - from);
   }
 
-  static constexpr size_t kSharedBytes = size_t{1} << 20;
+  void* embedding_at_ = nullptr;  // on a device: where the embedding's bytes go
+  static constexpr size_t kSharedBytes = size_t{1} << 20, kSliceBytes = size_t{8} << 20;
   void* shared_at_ = nullptr;
   size_t shared_left_ = 0;
   std::shared_ptr<const format::WeightFile> file_;

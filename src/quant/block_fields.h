@@ -13,6 +13,11 @@ inline float half_at(const uint8_t* p) {
   return half_to_float(h);
 }
 
+inline void put_half(uint8_t* p, float v) {
+  const uint16_t h = float_to_half(v);
+  std::memcpy(p, &h, 2);
+}
+
 // Scale and minimum of group g (0..7) out of the 12 packed bytes of Q4_K and Q5_K, 6 bits each.
 inline void group_scale(const uint8_t* s, int g, int& scale, int& min) {
   if (g < 4) {

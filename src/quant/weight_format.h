@@ -19,6 +19,9 @@ struct WeightFormat {
   void (*decode)(const uint8_t* src, float* dst, size_t count);
   // Round to nearest encode; nullptr where there is none.
   void (*encode)(const float* src, uint8_t* dst, size_t count);
+  // Sets the scales of a block of random bytes so that its values have a mean near 0 and a standard deviation near `deviation`
+  // (synthetic weights). nullptr where encode is there.
+  void (*scale_random)(uint8_t* block, float deviation);
 };
 
 std::span<const WeightFormat* const> formats_table();  // every file of formats/

@@ -2,182 +2,289 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <vector>
 
 #include "sample/noise.h"
+#include "sample/token_mass.h"
 
 namespace sluice::sample {
 namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-// Larger logit first; ties by smaller id, so that an order exists on every machine.
-struct Falling {
-  std::span<const float> x;
-  bool operator()(int32_t a, int32_t b) const { return x[a] != x[b] ? x[a] > x[b] : a < b; }
+// A token and its logit. Larger logits come first, ties by smaller id, so that an order exists on every machine.
+struct Candidate {
+  float value;
+  int32_t token;
+  bool operator<(const Candidate& o) const { return value != o.value ? value > o.value : token < o.token; }
 };
 
-int32_t argmax(std::span<const float> x) {
-  int32_t best = 0;
-  for (int32_t i = 1; i < int32_t(x.size()); ++i)
-    if (x[i] > x[best]) best = i;
-  return best;
-}
+// Keeps what comes no later than `last`.
+struct Cut {
+  Candidate last{kNegInf, std::numeric_limits<int32_t>::max()};
+  bool keeps(float x, int32_t t) const { return !(last < Candidate{x, t}); }
+};
 
 struct Scratch {
-  std::vector<int32_t> order;
-  std::vector<int32_t> counts;  // by token; all zero between uses
+  std::vector<float> maxima, tops;   // of blocks
+  std::vector<Candidate> candidates;
+  std::vector<int32_t> counts;       // by token; all zero between uses
 };
 Scratch& scratch() {
   thread_local Scratch s;
   return s;
 }
 
-std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, double lse, int32_t num_top) {
-  std::vector<TokenLogprob> top;
-  if (num_top <= 0) return top;
-  auto& order = scratch().order;
-  order.resize(logits.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
-  const size_t k = std::min(size_t(num_top), order.size());
-  std::partial_sort(order.begin(), order.begin() + k, order.end(), Falling{logits});
-  for (size_t i = 0; i < k; ++i) top.push_back({order[i], float(double(logits[order[i]]) - lse)});
-  return top;
-}
+// A row's logits and the largest of each of its blocks.
+class Row {
+ public:
+  Row(std::span<float> x, float factor, const Scan& scan) : x_(x), scan_(scan), maxima_(scratch().maxima) {
+    maxima_.resize(scan_blocks(x.size()));
+    scan.scale(x.data(), x.size(), factor, maxima_.data());
+    for (float m : maxima_) max_ = m > max_ ? m : max_;
+  }
+  float max() const { return max_; }
 
-void apply_penalties(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  auto x = in.logits;
-  if (p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0) {
-    auto& counts = scratch().counts;
-    if (counts.size() < x.size()) counts.resize(x.size(), 0);
-    // Repetition looks at prompt and output; presence and frequency at output alone. A visited token is marked once.
-    for (size_t i = 0; i < in.history.size(); ++i) {
-      const int32_t t = in.history[i];
-      if (p.repetition_penalty != 1 && counts[t] == 0) {
-        x[t] = x[t] > 0 ? x[t] / p.repetition_penalty : x[t] * p.repetition_penalty;
-        counts[t] = -1;
+  // The smallest token of the largest logit; 0 where every logit is NaN.
+  int32_t argmax() const {
+    for (size_t b = 0; b < maxima_.size(); ++b)
+      if (maxima_[b] == max_)
+        for (size_t t = b * kScanBlock; t < end_of(b); ++t)
+          if (x_[t] == max_) return int32_t(t);
+    return 0;
+  }
+  // Every token of at least `floor`.
+  std::vector<Candidate>& from(float floor) const {
+    auto& out = scratch().candidates;
+    out.clear();
+    for (size_t b = 0; b < maxima_.size(); ++b)
+      if (maxima_[b] >= floor)
+        for (size_t t = b * kScanBlock; t < end_of(b); ++t)
+          if (x_[t] >= floor) out.push_back({x_[t], int32_t(t)});
+    return out;
+  }
+  // The k most likely tokens, the last of them at the end; fewer where logits are NaN. What stands among the k largest is no
+  // smaller than the k-th largest of the blocks' maxima, since those are k tokens already.
+  std::vector<Candidate>& top(size_t k) const {
+    float floor = kNegInf;
+    if (k < maxima_.size()) {
+      auto& tops = scratch().tops;
+      tops = maxima_;
+      std::nth_element(tops.begin(), tops.begin() + ptrdiff_t(k) - 1, tops.end(), std::greater<>());
+      floor = tops[k - 1];
+    }
+    auto& out = from(floor);
+    if (k < out.size()) {
+      std::nth_element(out.begin(), out.begin() + ptrdiff_t(k) - 1, out.end());
+      out.resize(k);
+    }
+    return out;
+  }
+  // Of all tokens; blocks too far below the maximum weigh exactly nothing.
+  uint64_t mass() const {
+    uint64_t sum = 0;
+    const auto weighs = [&](size_t b) { return maxima_[b] >= max_ - kWeightless; };
+    for (size_t b = 0; b < maxima_.size(); ++b) {
+      const size_t begin = b;
+      while (b < maxima_.size() && weighs(b)) ++b;
+      sum += scan_.mass(x_.data() + begin * kScanBlock, std::min(b * kScanBlock, x_.size()) - begin * kScanBlock, max_);
+    }
+    return sum;
+  }
+  // Where the mass of the tokens in falling order reaches `share` of all.
+  Cut share(float share) const {
+    const double wanted = double(share) * double(mass());
+    for (float depth = 4;; depth *= 2) {  // deeper until the tokens found are enough
+      const bool all = depth > kWeightless;
+      auto& found = from(all ? kNegInf : max_ - depth);
+      if (all || double(mass_of(found)) >= wanted) return cut_of(found, wanted);
+    }
+  }
+  uint64_t mass_of(std::span<const Candidate> tokens) const {
+    uint64_t sum = 0;
+    for (const Candidate& c : tokens) sum += token_mass(c.value, max_);
+    return sum;
+  }
+  // Where the mass of these tokens in falling order reaches `wanted`; halves what is unsure until it is short enough to sort.
+  Cut cut_of(std::span<Candidate> tokens, double wanted) const {
+    uint64_t before = 0;
+    while (tokens.size() > 64) {
+      const size_t half = tokens.size() / 2;
+      std::nth_element(tokens.begin(), tokens.begin() + ptrdiff_t(half), tokens.end());
+      const uint64_t upper = mass_of(tokens.first(half));
+      if (double(before + upper) >= wanted) {
+        tokens = tokens.first(half);
+      } else {
+        before += upper;
+        tokens = tokens.subspan(half);
       }
     }
-    for (int32_t t : in.history) counts[t] = 0;
-    for (size_t i = size_t(in.prompt_tokens); i < in.history.size(); ++i) ++counts[in.history[i]];
-    for (size_t i = size_t(in.prompt_tokens); i < in.history.size(); ++i) {
-      const int32_t t = in.history[i];
-      if (counts[t] == 0) continue;
-      x[t] -= p.presence_penalty + p.frequency_penalty * float(counts[t]);
-      counts[t] = 0;
-    }
+    std::sort(tokens.begin(), tokens.end());
+    for (const Candidate& c : tokens)
+      if (before += token_mass(c.value, max_); double(before) >= wanted) return {c};
+    return tokens.empty() ? Cut{} : Cut{tokens.back()};
   }
-  for (const auto& [token, bias] : p.logit_bias) x[token] += bias;
-  for (int32_t t : in.banned) x[t] = kNegInf;
-}
-
-// Leaves in order[0..n) the tokens that top_k, top_p and min_p keep, most likely first. x is logits / T.
-size_t truncate(std::span<const float> x, const SamplingParams& p, std::vector<int32_t>& order) {
-  order.resize(x.size());
-  for (size_t i = 0; i < x.size(); ++i) order[i] = int32_t(i);
-  const Falling falling{x};
-  size_t kept = order.size();
-  if (p.top_k > 0 && size_t(p.top_k) < kept) {
-    kept = size_t(p.top_k);
-    std::partial_sort(order.begin(), order.begin() + kept, order.end(), falling);
-  } else {
-    std::iter_swap(order.begin(), std::min_element(order.begin(), order.end(), falling));
-  }
-  const float max = x[order[0]];
-  if (p.top_p < 1) {
-    // Sort only as far as the mass reaches: 256 tokens, then 8 times as many, until top_p is covered.
-    double total = 0;
-    for (size_t i = 0; i < kept; ++i) total += std::exp(double(x[order[i]] - max));
-    const double wanted = double(p.top_p) * total;
-    double mass = 0;
-    size_t sorted = 0, n = 0;
-    while (n < kept && mass < wanted) {
-      if (n == sorted) {
-        const size_t next = std::min(kept, std::max<size_t>(256, sorted * 8));
-        std::partial_sort(order.begin() + sorted, order.begin() + next, order.begin() + kept, falling);
-        sorted = next;
+  // The token that wins with noise added, of those that are at least `floor` and that the cut keeps; -1: none.
+  int32_t winner(const SampleRow& p, float floor, const Cut& cut) const {
+    Noise noise(uint64_t{p.seed_high} << 32 | p.seed_low, p.choice, p.position);
+    Candidate best{kNegInf, -1};
+    const auto consider = [&](size_t begin, size_t end) {
+      for (size_t t = begin; t < end; ++t) {
+        if (!(x_[t] >= floor) || !cut.keeps(x_[t], int32_t(t))) continue;
+        const Candidate c{x_[t] + noise.gumbel(int32_t(t)), int32_t(t)};
+        if (best.token < 0 || c < best) best = c;
       }
-      mass += std::exp(double(x[order[n++]] - max));
+    };
+    // The leader's block first: what it gives spares most others a look at more than their random bits.
+    for (size_t b = 0; b < maxima_.size(); ++b)
+      if (maxima_[b] == max_) {
+        consider(b * kScanBlock, end_of(b));
+        break;
+      }
+    uint32_t groups[kScanBlock / 4];
+    for (size_t b = 0; b < maxima_.size(); ++b) {
+      if (!(maxima_[b] >= floor) || best.value - maxima_[b] > kMaxGumbel) continue;
+      const uint32_t needed = bits_needed(best.value - maxima_[b]);
+      const size_t n = scan_.groups(noise, uint32_t(b * kScanBlock / 4), kScanBlock / 4, needed, groups);
+      for (size_t i = 0; i < n; ++i) consider(size_t(groups[i]) * 4, std::min(end_of(b), size_t(groups[i]) * 4 + 4));
     }
-    kept = std::max<size_t>(n, 1);
+    return best.token;
   }
-  if (p.min_p > 0) {
-    const float floor = max + std::log(p.min_p);
-    const auto end = std::partition(order.begin(), order.begin() + kept, [&](int32_t t) { return x[t] >= floor; });
-    kept = std::max<size_t>(size_t(end - order.begin()), 1);
+
+ private:
+  static constexpr float kWeightless = 32;  // exp(-32) is below half a unit of mass
+  static constexpr float kMaxGumbel = 17;   // of a uniform below 1 - 2^-24
+  size_t end_of(size_t block) const { return std::min(x_.size(), (block + 1) * kScanBlock); }
+  // Random bits below this give noise below `distance`; on the safe side, whatever the roundings of noise and sum.
+  static uint32_t bits_needed(float distance) {
+    if (!(distance > -2)) return 0;
+    const double u = std::exp(-std::exp(-(double(distance) - 1e-3 * (1 + std::abs(double(distance))))));
+    return uint32_t(std::max(0.0, u * 0x1p32 - 1024));
   }
-  return kept;
+
+  std::span<const float> x_;
+  const Scan& scan_;
+  std::vector<float>& maxima_;
+  float max_ = kNegInf;
+};
+
+void apply(std::span<float> x, std::span<LogitChange> changes) {
+  for (LogitChange& c : changes) {
+    float& v = x[c.token];
+    c.raw = v;
+    if (c.divide != 1) v = v > 0 ? v / c.divide : v * c.divide;
+    v -= c.subtract;
+    v += c.add;
+  }
 }
 
-int32_t choose(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  auto x = in.logits;
-  if (p.temperature == 0) return argmax(x);
-  const float inverse = 1.0f / p.temperature;
-  for (float& v : x) v *= inverse;
-  Noise noise(p.seed, p.choice, in.position);
-  int32_t best = -1;
-  float best_value = kNegInf;
-  // Equal values go to the smaller id, so the order in which candidates come does not matter.
-  auto consider = [&](int32_t t) {
-    const float v = x[t] + noise.gumbel(t);
-    if (best < 0 || v > best_value || (v == best_value && t < best)) {
-      best = t;
-      best_value = v;
-    }
-  };
-  const bool truncates = (p.top_k > 0 && size_t(p.top_k) < x.size()) || p.top_p < 1 || p.min_p > 0;
-  if (!truncates) {
-    // Noise never exceeds kMaxGumbel, so a token that far below the leader cannot win: skip its logarithms.
-    constexpr float kMaxGumbel = 17.0f, kMinGumbel = -2.9f;  // of a uniform in (2^-24, 1 - 2^-24)
-    const float floor = x[argmax(x)] - (kMaxGumbel - kMinGumbel);
-    for (int32_t t = 0; t < int32_t(x.size()); ++t)
-      if (x[t] >= floor) consider(t);
-  } else {
-    auto& order = scratch().order;
-    const size_t kept = truncate(x, p, order);
-    std::sort(order.begin(), order.begin() + kept);  // four neighbours share one noise block
-    for (size_t i = 0; i < kept; ++i) consider(order[i]);
+int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
+  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  if (p.inverse_temperature == 0) return row.argmax();
+  Cut cut;
+  if (p.top_k > 0 && size_t(p.top_k) < x.size()) {
+    auto& kept = row.top(size_t(p.top_k));
+    if (p.top_p < 1) cut = row.cut_of(kept, double(p.top_p) * double(row.mass_of(kept)));
+    else if (!kept.empty()) cut = {*std::max_element(kept.begin(), kept.end())};
+  } else if (p.top_p < 1) {
+    cut = row.share(p.top_p);
   }
-  return best >= 0 ? best : argmax(x);  // no comparison holds when every logit is NaN
+  const float floor = std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
+  const int32_t token = row.winner(p, floor, cut);
+  return token >= 0 ? token : row.argmax();  // no comparison holds when every logit is NaN
 }
 
 }  // namespace
 
-double log_sum_exp(std::span<const float> x) {
+double log_sum_exp(std::span<const float> x, const Scan& scan) {
+  thread_local std::vector<float> maxima;
+  maxima.resize(scan_blocks(x.size()));
+  scan.scale(const_cast<float*>(x.data()), x.size(), 1.0f, maxima.data());  // a factor of 1 writes nothing
   float max = kNegInf;
-  for (float v : x) max = std::max(max, v);
-  double sum = 0;
-  for (float v : x) sum += std::exp(double(v - max));
-  return double(max) + std::log(sum);
+  for (float m : maxima) max = std::max(max, m);
+  return double(max) + std::log(double(scan.mass(x.data(), x.size(), max)) / kMassUnits);
 }
 
-SampledToken sample(const SampleInput& in) {
-  const SamplingParams& p = *in.params;
-  SampledToken out;
-  if (p.num_logprobs < 0) {
-    if (!p.is_plain_greedy() || !in.banned.empty()) apply_penalties(in);
-    out.token = choose(in);
+SampleRow make_row(const SamplingParams& p, int64_t position) {
+  SampleRow r;
+  r.inverse_temperature = p.temperature == 0 ? 0 : 1.0f / p.temperature;
+  r.top_k = p.top_k;
+  r.top_p = p.top_p;
+  r.log_min_p = p.min_p > 0 ? std::log(p.min_p) : 0;
+  r.seed_low = uint32_t(p.seed);
+  r.seed_high = uint32_t(p.seed >> 32);
+  r.choice = p.choice;
+  r.position = uint32_t(position);
+  r.num_logprobs = p.num_logprobs;
+  return r;
+}
+
+void add_changes(const SamplingParams& p, std::span<const int32_t> history, int32_t prompt_tokens,
+                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out) {
+  const bool penalises = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
+  if (!penalises && p.logit_bias.empty() && banned.empty()) return;
+  auto& index = scratch().counts;  // 1 + where a token's change is, from `begin` on
+  if (index.size() < size_t(vocab)) index.resize(size_t(vocab), 0);
+  const size_t begin = out.size();
+  const auto change = [&](int32_t token) -> LogitChange& {
+    int32_t& at = index[size_t(token)];
+    if (at == 0) {
+      out.emplace_back().token = token;
+      at = int32_t(out.size() - begin);
+    }
+    return out[begin + size_t(at) - 1];
+  };
+  if (penalises) {
+    // Repetition looks at prompt and output, once a token; presence and frequency at output alone.
+    if (p.repetition_penalty != 1)
+      for (int32_t t : history) change(t).divide = p.repetition_penalty;
+    for (int32_t t : history.subspan(size_t(prompt_tokens))) change(t).add += 1;  // a count, for now
+    for (LogitChange& c : std::span(out).subspan(begin)) {
+      if (c.add > 0) c.subtract = p.presence_penalty + p.frequency_penalty * c.add;
+      c.add = 0;
+    }
+  }
+  for (const auto& [token, bias] : p.logit_bias) change(token).add += bias;
+  for (int32_t t : banned) change(t).add = kNegInf;
+  for (const LogitChange& c : std::span(out).subspan(begin)) index[size_t(c.token)] = 0;
+}
+
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
+                      const Scan& scan) {
+  SampledRow out;
+  const bool scores = row.target >= 0, wants = scores || row.num_logprobs >= 0;
+  double lse = 0;
+  if (wants) {
+    const Row raw(logits, 1.0f, scan);
+    lse = double(raw.max()) + std::log(double(raw.mass()) / kMassUnits);
+    if (row.num_logprobs > 0) {
+      auto& likely = raw.top(size_t(row.num_logprobs));
+      std::sort(likely.begin(), likely.end());
+      for (const Candidate& c : likely) *top++ = {c.token, float(double(c.value) - lse)};
+    }
+  }
+  if (scores) {
+    out.token = row.target;
+    out.logprob = float(double(logits[row.target]) - lse);
     return out;
   }
-  const double lse = log_sum_exp(in.logits);
-  out.top = top_logprobs(in.logits, lse, p.num_logprobs);
-  thread_local std::vector<float> raw;  // the chain overwrites the logits; the chosen token's raw value is needed after
-  raw.assign(in.logits.begin(), in.logits.end());
-  apply_penalties(in);
-  out.token = choose(in);
-  out.logprob = float(double(raw[out.token]) - lse);
-  return out;
-}
-
-SampledToken score(std::span<const float> logits, int32_t target, int32_t num_top) {
-  SampledToken out;
-  const double lse = log_sum_exp(logits);
-  out.token = target;
-  out.logprob = float(double(logits[target]) - lse);
-  out.top = top_logprobs(logits, lse, num_top);
+  float raw = 0;  // the chain overwrites the logits, by temperature at the end
+  apply(logits, changes);
+  if (wants && row.inverse_temperature != 0) {
+    thread_local std::vector<float> kept;
+    kept.assign(logits.begin(), logits.end());
+    out.token = choose(logits, row, scan);
+    raw = kept[size_t(out.token)];
+  } else {
+    out.token = choose(logits, row, scan);
+    raw = logits[out.token];
+  }
+  if (!wants) return out;
+  for (const LogitChange& c : changes)
+    if (c.token == out.token) raw = c.raw;
+  out.logprob = float(double(raw) - lse);
   return out;
 }
 

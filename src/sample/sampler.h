@@ -1,29 +1,29 @@
-// Sampler: logits [V] + parameters + history -> one token, with the log-probabilities that were asked for.
+// Sampler: logits [V] + parameters -> one token, with the log-probabilities that were asked for.
 // Log-probabilities are of the raw distribution (before penalties, temperature and truncation).
-// Pure but for scratch memory kept per thread; any thread. logits are overwritten.
+// Pure but for scratch memory kept per thread; any thread. logits are overwritten, except by plain greedy rows and scores.
 #pragma once
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "sample/sample_row.h"
 #include "sample/sampling_params.h"
+#include "sample/scan.h"
 
 namespace sluice::sample {
 
-struct SampleInput {
-  std::span<float> logits;                  // [V]
-  const SamplingParams* params = nullptr;
-  std::span<const int32_t> history;         // prompt and output so far
-  int32_t prompt_tokens = 0;                // how many of history are prompt
-  int64_t position = 0;                     // index of the token to choose
-  std::span<const int32_t> banned;          // never chosen (end tokens before min_tokens)
-};
+// A row without changes. position: index of the token to choose.
+SampleRow make_row(const SamplingParams& params, int64_t position);
+// Appends what a request does to single logits. history: prompt and output so far, of which the first prompt_tokens are
+// prompt; banned: never chosen (end tokens before min_tokens). Tokens are below vocab.
+void add_changes(const SamplingParams& params, std::span<const int32_t> history, int32_t prompt_tokens,
+                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out);
 
-SampledToken sample(const SampleInput& input);
+// changes: the row's own. top: room for num_logprobs entries, falling; filled as far as there are tokens.
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
+                      const Scan& scan = plain_scan);
 
-// Log-probability of `target`, and the `num_top` most likely tokens, of raw logits (prompt log-probabilities).
-SampledToken score(std::span<const float> logits, int32_t target, int32_t num_top);
-
-// log(sum(exp(x))) in double, in index order.
-double log_sum_exp(std::span<const float> x);
+// log(sum(exp(x))), within a few parts in 10^7.
+double log_sum_exp(std::span<const float> x, const Scan& scan = plain_scan);
 
 }  // namespace sluice::sample

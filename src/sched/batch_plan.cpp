@@ -21,7 +21,7 @@ void BatchPlan::clear() {
   rows.clear();
 }
 
-void BatchPlan::validate(int total_blocks, int vocab) const {
+void BatchPlan::validate(int total_blocks, int vocab, int rows_before) const {
   const int T = num_tokens(), S = num_sequences();
   SLUICE_CHECK(int(positions.size()) == T && int(sequence_of.size()) == T);
   SLUICE_CHECK(int(query_begin.size()) == S + 1 && int(block_begin.size()) == S + 1);
@@ -36,7 +36,7 @@ void BatchPlan::validate(int total_blocks, int vocab) const {
     const int blocks = block_begin[s + 1] - block_begin[s];
     SLUICE_CHECK(blocks * block_tokens >= kv_len[s]);
     for (int t = begin; t < end; ++t)
-      SLUICE_CHECK(sequence_of[t] == s && positions[t] == first + (t - begin) && token_ids[t] >= 0 && token_ids[t] < vocab);
+      SLUICE_CHECK(sequence_of[t] == s && positions[t] == first + (t - begin) && token_ids[t] >= -rows_before && token_ids[t] < vocab);
     for (int b = first / block_tokens; b <= (kv_len[s] - 1) / block_tokens; ++b)
       SLUICE_CHECK(written.insert(block_ids[block_begin[s] + b]).second);
   }
@@ -46,6 +46,17 @@ void BatchPlan::validate(int total_blocks, int vocab) const {
     for (int b = 0; b < positions[query_begin[s]] / block_tokens; ++b)
       SLUICE_CHECK(!written.count(block_ids[block_begin[s] + b]));
   for (const OutputRow& r : rows) SLUICE_CHECK(r.token_row >= 0 && r.token_row < T);
+}
+
+std::string BatchPlan::describe() const {
+  std::string out = "step " + std::to_string(step) + ": " + std::to_string(num_tokens()) + " tokens, " + std::to_string(num_sequences()) +
+                    " sequences, " + std::to_string(block_ids.size()) + " blocks of " + std::to_string(block_tokens) + ", " +
+                    std::to_string(rows.size()) + " rows, " + std::to_string(copies.size()) + " copies; tokens/length:";
+  constexpr int kShown = 32;
+  for (int s = 0; s < num_sequences() && s < kShown; ++s)
+    out += " " + std::to_string(query_begin[size_t(s) + 1] - query_begin[size_t(s)]) + "/" + std::to_string(kv_len[size_t(s)]);
+  if (num_sequences() > kShown) out += " ...";
+  return out;
 }
 
 uint64_t BatchPlan::hash() const {

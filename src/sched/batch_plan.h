@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kv/block_pool.h"
@@ -18,7 +19,8 @@ struct OutputRow {
   int32_t target = -1;
   int32_t num_logprobs = -1;           // when scoring
   const sample::SamplingParams* params = nullptr;
-  std::span<const int32_t> history;    // known tokens
+  std::span<const int32_t> history;    // known tokens (without one that an earlier step is still drawing)
+  int64_t position = 0;                // index in the sequence of the token to draw
   int32_t prompt_tokens = 0;
   std::span<const int32_t> banned;
 };
@@ -28,7 +30,8 @@ struct CopyPair { kv::BlockId from, to; };
 struct BatchPlan {
   uint64_t step = 0;
   int block_tokens = 16;
-  std::vector<int32_t> token_ids, positions, sequence_of;  // [T]
+  // [T]. A token id of -1 - r is what row r of the plan before draws: this plan was made while that one runs.
+  std::vector<int32_t> token_ids, positions, sequence_of;
   std::vector<int32_t> query_begin;                        // [S+1]
   std::vector<int32_t> kv_len;                             // [S] after this step
   std::vector<int32_t> block_begin;                        // [S+1]
@@ -41,7 +44,10 @@ struct BatchPlan {
   bool empty() const { return token_ids.empty(); }
   void clear();
   // Aborts when the arrays contradict one another or a block is written by two sequences. total_blocks, vocab: bounds.
-  void validate(int total_blocks, int vocab) const;
+  // rows_before: output rows of the plan that runs ahead of this one, 0 when none does.
+  void validate(int total_blocks, int vocab, int rows_before = 0) const;
+  // One line for a fault's report: the sizes, and each sequence's tokens and length.
+  std::string describe() const;
   // Of every array: equal schedules hash alike.
   uint64_t hash() const;
 };

@@ -6,25 +6,41 @@
 namespace sluice::sched {
 
 StepOutcome Scheduler::commit(const StepResult& result, TimeUs now) {
-  SLUICE_CHECK(planned_ && result.rows.size() == plan_.rows.size());
-  planned_ = false;
+  SLUICE_CHECK(num_flights_ > 0 && result.rows.size() == flight(0).plan.rows.size());
+  Flight& landed = flight(0);
+  first_flight_ = (first_flight_ + 1) % kMaxFlights;
+  --num_flights_;
   ++counters_.steps;
   StepOutcome outcome;
-  const std::vector<Work> work = std::move(work_);
-  work_.clear();
+  const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
-  for (size_t i = 0; i < work.size(); ++i) {
-    Sequence* s = work[i].sequence;
-    const int before = s->computed;
-    s->computed += work[i].count;
-    outcome.computed_prompt_tokens += std::max(0, std::min(s->computed, s->prompt_tokens) - before);
-    index_full_blocks(s);
-    for (; row < plan_.rows.size() && plan_.rows[row].sequence == int32_t(i); ++row) {
-      if (plan_.rows[row].samples) take_token(s, result.rows[row], now, outcome);  // the last row of s, which may end it
-      else report_prompt_score(s, result.rows[row], outcome);
+  for (size_t i = 0; i < landed.work.size(); ++i) {
+    Sequence* s = landed.work[i].sequence;
+    const size_t begin = row;
+    while (row < rows.size() && rows[row].sequence == int32_t(i)) ++row;
+    const bool ended = std::any_of(ended_.begin(), ended_.end(), [&](const auto& e) { return e.get() == s; });
+    if (!ended) {
+      const int before = s->computed;
+      s->computed += landed.work[i].count;
+      s->planned -= landed.work[i].count;
+      outcome.computed_prompt_tokens += std::max(0, std::min(s->computed, s->prompt_tokens) - before);
+      index_full_blocks(s);
+    }
+    land(s);
+    for (size_t r = begin; r < row && !ended; ++r) {
+      if (rows[r].samples) take_token(s, result.rows[r], now, outcome);  // the last row of s, which may end it
+      else report_prompt_score(s, result.rows[r], outcome);
     }
   }
   return outcome;
+}
+
+void Scheduler::land(Sequence* s) {
+  if (--s->flights > 0) return;
+  const auto at = std::find_if(ended_.begin(), ended_.end(), [&](const auto& e) { return e.get() == s; });
+  if (at == ended_.end()) return;
+  release_blocks(s);
+  ended_.erase(at);
 }
 
 void Scheduler::index_full_blocks(Sequence* s) {
@@ -52,6 +68,7 @@ void Scheduler::report_prompt_score(Sequence* s, const sample::SampledToken& tok
 
 void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome) {
   const Submission& sub = s->request->submission;
+  --s->drawing;
   TokenEvent e;
   e.choice = s->sampling.choice;
   e.cached_tokens = s->cached_prompt;
@@ -113,16 +130,17 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
 }
 
 void Scheduler::forget(Sequence* s) {
-  release_blocks(s);
   std::erase(running_, s);
   waiting_.erase(s);
   for (auto& other : sequences_)
     if (other->leader == s) other->leader = nullptr;
-  std::erase_if(sequences_, [&](const auto& p) { return p.get() == s; });
+  const auto at = std::find_if(sequences_.begin(), sequences_.end(), [&](const auto& p) { return p.get() == s; });
+  if (s->flights > 0) ended_.push_back(std::move(*at));
+  else release_blocks(s);
+  sequences_.erase(at);
 }
 
 int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
-  SLUICE_CHECK(!planned_);
   int ended = 0;
   std::vector<Sequence*> gone;
   for (auto& s : sequences_) {
@@ -143,8 +161,10 @@ int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
 }
 
 void Scheduler::fail_all(const Error& error, StepOutcome& outcome) {
-  planned_ = false;
-  work_.clear();
+  num_flights_ = 0;
+  for (auto& s : ended_) release_blocks(s.get());
+  ended_.clear();
+  for (auto& s : sequences_) s->flights = 0;
   while (!sequences_.empty()) {
     Sequence* s = sequences_.back().get();
     TokenEvent e;

@@ -11,8 +11,10 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Token
       index_(options.block_tokens, options.total_blocks) {
   SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
   SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
-  plan_.block_tokens = options_.block_tokens;
-  plan_.clear();
+  for (Flight& f : flights_) {
+    f.plan.block_tokens = options_.block_tokens;
+    f.plan.clear();
+  }
 }
 Scheduler::~Scheduler() = default;
 
@@ -66,30 +68,50 @@ void Scheduler::admit(Submission submission) {
 }
 
 const BatchPlan& Scheduler::plan(TimeUs now) {
-  SLUICE_CHECK(!planned_);
-  planned_ = true;
-  work_.clear();
-  plan_.clear();
+  SLUICE_CHECK(num_flights_ < kMaxFlights);
+  making_ = &flight(num_flights_);
+  making_->work.clear();
+  making_->plan.clear();
   budget_ = options_.max_step_tokens;
+  if (num_flights_ == 0) wants_room_ = false;
+  else if (wants_room_ || !running_fits()) return making_->plan;
   // Those one token short of what is known go first: a prompt's chunk takes what they leave.
   for (const bool decodes : {true, false}) {
     const std::vector<Sequence*> order = running_;  // advance() may preempt
     for (Sequence* s : order)
-      if (s->running && (s->known() - s->computed == 1) == decodes) advance(s);
+      if (s->running && (wanted_tokens(s) == 1) == decodes) advance(s);
   }
   admit_waiting(now);
+  if (making_->work.empty()) return making_->plan;
   build_plan();
-  return plan_;
+  ++num_flights_;
+  return making_->plan;
+}
+
+// None where a token that is being drawn is sure to be the last, or must be known first.
+int Scheduler::wanted_tokens(const Sequence* s) const {
+  if (s->drawing > 0 && (s->generated() + s->drawing >= s->request->submission.max_tokens || s->expected() >= options_.max_context ||
+                         s->draws_from_history()))
+    return 0;
+  return s->expected() - s->scheduled();
+}
+
+bool Scheduler::running_fits() const {
+  const int B = options_.block_tokens;
+  int64_t needed = 0;
+  for (const Sequence* s : running_)
+    needed += std::max(0, (s->scheduled() + std::min(wanted_tokens(s), options_.max_step_tokens) + B - 1) / B - int(s->blocks.size()));
+  return needed <= pool_.available();
 }
 
 void Scheduler::advance(Sequence* s) {
-  int count = std::min(s->known() - s->computed, budget_);
+  int count = std::min(wanted_tokens(s), budget_);
   if (count <= 0) return;
   const int B = options_.block_tokens;
-  while (int(s->blocks.size()) * B < s->computed + count) {
+  while (int(s->blocks.size()) * B < s->scheduled() + count) {
     if (allocate(s)) continue;
     // Out of blocks: a shorter chunk will do; with none at all someone makes room, if need be s itself.
-    const int room = int(s->blocks.size()) * B - s->computed;
+    const int room = int(s->blocks.size()) * B - s->scheduled();
     if (room > 0) {
       count = room;
       break;
@@ -99,7 +121,7 @@ void Scheduler::advance(Sequence* s) {
     if (!victim) return;
   }
   budget_ -= count;
-  work_.push_back({s, count});
+  making_->work.push_back({s, count});
 }
 
 bool Scheduler::allocate(Sequence* s) {
@@ -118,9 +140,10 @@ Sequence* Scheduler::victim_below(const Sequence* s) const {
 }
 
 void Scheduler::preempt(Sequence* s) {
+  SLUICE_CHECK(s->flights == 0);
   ++counters_.preemptions;
   std::erase(running_, s);
-  std::erase_if(work_, [&](const Work& w) {
+  std::erase_if(making_->work, [&](const Work& w) {
     if (w.sequence == s) budget_ += w.count;
     return w.sequence == s;
   });
@@ -132,7 +155,7 @@ void Scheduler::preempt(Sequence* s) {
 // The tail goes first, so that eviction takes a prefix's end before its beginning.
 void Scheduler::release_blocks(Sequence* s) {
   // A copy into a block that is given back must not happen: the block may get a new owner in this very step.
-  std::erase_if(plan_.copies, [&](const CopyPair& c) {
+  std::erase_if(making_->plan.copies, [&](const CopyPair& c) {
     return std::find(s->blocks.begin(), s->blocks.end(), c.to) != s->blocks.end() && pool_.references(c.to) == 1;
   });
   for (size_t i = s->blocks.size(); i-- > 0;) pool_.release(s->blocks[i]);
@@ -153,6 +176,8 @@ void Scheduler::admit_waiting(TimeUs now) {
     while (!try_start(s, now)) {
       Sequence* victim = victim_below(s);
       if (!victim || victim->request_class() == s->request_class()) return;
+      wants_room_ = num_flights_ > 0;
+      if (wants_room_) return;
       preempt(victim);
     }
     it = waiting_.begin();
@@ -165,7 +190,7 @@ bool Scheduler::try_start(Sequence* s, TimeUs now) {
   if (!fork_from_leader(s)) s->computed = reuse_prefix(s);
   // Room for all that is known now and the token after, or a newcomer would soon displace others or itself.
   const int wanted = (s->known() + 1 + B - 1) / B - int(s->blocks.size());
-  if (wanted > pool_.available() && !(running_.empty() && work_.empty())) {
+  if (wanted > pool_.available() && !(running_.empty() && making_->work.empty() && num_flights_ == 0)) {
     release_blocks(s);
     return false;
   }
@@ -221,22 +246,23 @@ bool Scheduler::fork_from_leader(Sequence* s) {
   s->keys.assign(leader->keys.begin(), leader->keys.begin() + std::ptrdiff_t(num_keys));
   if (partial) {
     SLUICE_CHECK(allocate(s));
-    plan_.copies.push_back({leader->blocks[full], s->blocks.back()});
+    making_->plan.copies.push_back({leader->blocks[full], s->blocks.back()});
   }
   s->computed = shared;
   return true;
 }
 
 void Scheduler::build_plan() {
-  plan_.step = counters_.steps;
-  for (const Work& w : work_) {
+  BatchPlan& plan = making_->plan;
+  plan.step = counters_.steps + uint64_t(num_flights_);
+  for (const Work& w : making_->work) {
     Sequence* s = w.sequence;
-    const int index = plan_.num_sequences(), end = s->computed + w.count;
-    for (int p = s->computed; p < end; ++p) {
-      const int row = plan_.num_tokens();
-      plan_.token_ids.push_back(s->tokens[p]);
-      plan_.positions.push_back(p);
-      plan_.sequence_of.push_back(index);
+    const int index = plan.num_sequences(), begin = s->scheduled(), end = begin + w.count;
+    for (int p = begin; p < end; ++p) {
+      const int row = plan.num_tokens();
+      plan.token_ids.push_back(p < s->known() ? s->tokens[size_t(p)] : -1 - s->drawing_row);
+      plan.positions.push_back(p);
+      plan.sequence_of.push_back(index);
       const int wanted = s->request->submission.prompt_logprobs;
       const bool scores = wanted >= 0 && s->sampling.choice == 0 && p + 1 < s->prompt_tokens && p >= s->prompt_scored;
       if (scores) {
@@ -244,34 +270,43 @@ void Scheduler::build_plan() {
         r.token_row = row;
         r.sequence = index;
         r.samples = false;
-        r.target = s->tokens[p + 1];
+        r.target = s->tokens[size_t(p) + 1];
         r.num_logprobs = wanted;
-        plan_.rows.push_back(r);
-      }
-      if (p + 1 == s->known()) {
-        OutputRow r;
-        r.token_row = row;
-        r.sequence = index;
-        r.params = &s->sampling;
-        r.history = s->tokens;
-        r.prompt_tokens = s->prompt_tokens;
-        if (s->generated() < s->request->submission.min_tokens) r.banned = s->request->banned_early;
-        plan_.rows.push_back(r);
+        plan.rows.push_back(r);
       }
     }
-    plan_.kv_len.push_back(end);
-    plan_.query_begin.push_back(plan_.num_tokens());
+    plan.kv_len.push_back(end);
+    plan.query_begin.push_back(plan.num_tokens());
     const int blocks = (end + options_.block_tokens - 1) / options_.block_tokens;
-    plan_.block_ids.insert(plan_.block_ids.end(), s->blocks.begin(), s->blocks.begin() + blocks);
-    plan_.block_begin.push_back(int32_t(plan_.block_ids.size()));
+    plan.block_ids.insert(plan.block_ids.end(), s->blocks.begin(), s->blocks.begin() + blocks);
+    plan.block_begin.push_back(int32_t(plan.block_ids.size()));
+    s->planned += w.count;
+    ++s->flights;
+    if (end == s->expected()) add_draw(s, index);
   }
+}
+
+// The last token of s in the plan gives the next one.
+void Scheduler::add_draw(Sequence* s, int index) {
+  BatchPlan& plan = making_->plan;
+  OutputRow r;
+  r.token_row = plan.num_tokens() - 1;
+  r.sequence = index;
+  r.params = &s->sampling;
+  r.history = s->tokens;
+  r.position = s->expected();
+  r.prompt_tokens = s->prompt_tokens;
+  if (s->generated() + s->drawing < s->request->submission.min_tokens) r.banned = s->request->banned_early;
+  s->drawing_row = int(plan.rows.size());
+  ++s->drawing;
+  plan.rows.push_back(r);
 }
 
 void Scheduler::usage(int64_t* allocated_slots, int64_t* live_tokens) const {
   *allocated_slots = *live_tokens = 0;
   for (const Sequence* s : running_) {
     *allocated_slots += int64_t(s->blocks.size()) * options_.block_tokens;
-    *live_tokens += s->computed;
+    *live_tokens += s->scheduled();
   }
 }
 
@@ -282,8 +317,14 @@ void Scheduler::validate() const {
     SLUICE_CHECK(s->running == (waiting_.find(s.get()) == waiting_.end()));
     SLUICE_CHECK(s->running || s->blocks.empty());
     SLUICE_CHECK(s->cached_prompt <= s->known() && s->computed <= s->known());
-    const int slack = int(s->blocks.size()) * options_.block_tokens - s->computed;
-    SLUICE_CHECK(slack >= 0 && (planned_ || slack < options_.block_tokens));  // waste stays under one block a sequence
+    SLUICE_CHECK(s->planned >= 0 && s->drawing >= 0 && s->drawing <= s->flights && s->flights <= num_flights_);
+    SLUICE_CHECK(s->scheduled() <= s->expected());
+    const int slack = int(s->blocks.size()) * options_.block_tokens - s->scheduled();
+    SLUICE_CHECK(slack >= 0 && slack < options_.block_tokens);  // waste stays under one block a sequence
+    for (kv::BlockId b : s->blocks) ++references[size_t(b)];
+  }
+  for (const auto& s : ended_) {
+    SLUICE_CHECK(s->flights > 0 && s->flights <= num_flights_);
     for (kv::BlockId b : s->blocks) ++references[size_t(b)];
   }
   for (int b = 0; b < pool_.total(); ++b) SLUICE_CHECK(references[size_t(b)] == pool_.references(b));

@@ -1,6 +1,10 @@
 // Scheduler: the only mutator of sequences and blocks. Pure: no I/O, no clock (time comes in), no device. Each step:
 // plan(now) -> BatchPlan, an executor runs it, commit(result, now) -> events. One thread.
 //
+// Running ahead: a second plan can be made while the first is in flight. It counts on what the first will do; a token not drawn
+// yet is named by its row (BatchPlan). It never preempts: when room must be made it is empty until the first is committed. A
+// sequence that ends with a plan in flight keeps its blocks until that one is committed, and its row there means nothing.
+//
 // There are no phases: a step advances each sequence's `computed` towards its `known` tokens - by one for a decode, by a
 // chunk for a prompt, by everything again after a preemption - within a budget of tokens.
 #pragma once
@@ -70,9 +74,13 @@ class Scheduler {
   // Ends everything with an error (a device fault, a shutdown).
   void fail_all(const Error& error, StepOutcome& outcome);
 
+  // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
+  // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
-  // The result of the last plan. Decides stops, limits and finishes.
+  // The result of the oldest plan in flight. Decides stops, limits and finishes.
   StepOutcome commit(const StepResult& result, TimeUs now);
+  int num_in_flight() const { return num_flights_; }
+  static constexpr int kMaxFlights = 2;
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
   int num_running() const { return int(running_.size()); }
@@ -86,8 +94,15 @@ class Scheduler {
 
  private:
   struct Work { Sequence* sequence; int count; };
+  struct Flight {
+    BatchPlan plan;
+    std::vector<Work> work;
+  };
   struct ByRank { bool operator()(const Sequence* a, const Sequence* b) const; };
 
+  Flight& flight(int i) { return flights_[(first_flight_ + i) % kMaxFlights]; }
+  bool running_fits() const;                       // what running sequences need of this step, without preemption
+  int wanted_tokens(const Sequence* s) const;      // that could go into this step
   void advance(Sequence* s);                       // gives s as many tokens of this step as budget and blocks allow
   void admit_waiting(TimeUs now);
   bool try_start(Sequence* s, TimeUs now);
@@ -98,12 +113,14 @@ class Scheduler {
   void preempt(Sequence* s);
   void release_blocks(Sequence* s);
   void build_plan();
+  void add_draw(Sequence* s, int index);
   void index_full_blocks(Sequence* s);
   void take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome);
   void report_prompt_score(Sequence* s, const sample::SampledToken& token, StepOutcome& outcome);
   void finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome);
   std::string_view bytes_of(TokenId token, bool keep_special) const;
   void forget(Sequence* s);
+  void land(Sequence* s);                          // one flight fewer; an ended one's last frees its blocks
 
   SchedulerOptions options_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
@@ -112,10 +129,13 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;                 // by rank
   std::set<Sequence*, ByRank> waiting_;
-  std::vector<Work> work_;                         // of the plan in hand
-  BatchPlan plan_;
+  // Ended while a plan that names them is in flight: they hold their blocks, no more.
+  std::vector<std::unique_ptr<Sequence>> ended_;
+  Flight flights_[kMaxFlights];                    // a ring
+  int first_flight_ = 0, num_flights_ = 0;
+  Flight* making_ = &flights_[0];                  // the plan in hand
   int budget_ = 0;
-  bool planned_ = false;
+  bool wants_room_ = false;                        // somebody waits for a preemption: do not run ahead
   uint64_t next_order_ = 0;
   Counters counters_;
 };

@@ -1,4 +1,5 @@
-// Sequence: one sample of one request as the scheduler sees it. cached <= computed <= known. Engine thread only.
+// Sequence: one sample of one request as the scheduler sees it. cached <= computed <= known, and, counting plans in flight as
+// done, computed <= scheduled <= expected. Engine thread only.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -28,6 +29,9 @@ struct Sequence {
   int prompt_tokens = 0;
   int computed = 0;                    // tokens whose keys and values are in the cache
   int cached_prompt = 0;               // of the prompt, taken from the prefix cache at first admission
+  // Of plans in flight: their tokens of this sequence, the tokens they draw, the row of the latest that draws one.
+  int planned = 0, drawing = 0, drawing_row = 0;
+  int flights = 0;                     // plans in flight that name this sequence
   std::vector<kv::BlockId> blocks;     // block i holds positions [i * block_tokens, ...)
   std::vector<kv::PrefixKey> keys;     // of the full blocks known to the index, from the root on
   Sequence* leader = nullptr;          // sample 0 of the same request while it lives: its prompt blocks are shared
@@ -38,6 +42,12 @@ struct Sequence {
 
   int known() const { return int(tokens.size()); }
   int generated() const { return known() - prompt_tokens; }
+  int scheduled() const { return computed + planned; }
+  int expected() const { return known() + drawing; }
+  // Whether a token that is still being drawn must be known before the next can be: penalties count it.
+  bool draws_from_history() const {
+    return sampling.repetition_penalty != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
+  }
   RequestClass request_class() const { return request->submission.request_class; }
   // True when this one is served before the other.
   bool before(const Sequence& other) const {

@@ -37,6 +37,12 @@ assert len(as_json("tokenize", model, "-p", "<|im_end|>")["ids"]) > 1 == len(as_
 
 i = as_json("inspect", model)
 assert i["architecture"] == "llama" and 130e6 < i["parameters"] < 170e6 and 4 < i["bits_per_weight"] < 7 and all(k != "none" for k in i["kernels"].values())
+with tempfile.TemporaryDirectory() as d:  # random weights: the file that --save writes is the model that was saved
+    ids = as_json("run", "--random", "llama-tiny", "--weight-type", "q8_0", "--save", f"{d}/r.gguf", "-p", "abc", "--temperature", 0, "-n", 8, "--ignore-eos")["ids"]
+    assert ids == as_json("run", f"{d}/r.gguf", "-p", "abc", "--temperature", 0, "-n", 8, "--ignore-eos")["ids"] and len(ids) == 8
+fails("run", "--random", "llama-9b", "-p", "x", words="llama-8b")
+fails("run", "-p", "x", words="--random")
+assert as_json("plan", "--random", "llama-8b", "--memory", "140GiB")["weights_bytes"] > 14e9
 p = as_json("plan", model, "--memory", "4GiB", "--context", 2048)
 assert p["fits"] and p["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2 and p["max_tokens"] >= p["max_sequences"] * 2048
 assert run("plan", model, "--memory", "120MiB", "--context", 8192, status=1)

@@ -56,7 +56,7 @@ class Waiter final : public sched::ResponseSink {
 };
 
 struct Config {
-  int threads = 2, blocks = 200, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, max_queue = 512;
+  int threads = 2, blocks = 200, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, max_queue = 512, depth = 0;
   std::string isa, kv_type = "f16";
   bool prefix_cache = true;
 };
@@ -75,6 +75,7 @@ struct Rig {
     o.max_sequences = s.max_sequences;
     o.max_step_tokens = s.max_step_tokens;
     o.prefix_cache = s.prefix_cache;
+    o.depth = s.depth;
     o.kv_memory = "64MiB";
     auto loaded = lab::load_model(o, nullptr);
     if (!loaded.ok()) ADD_FAILURE() << loaded.error().message;
@@ -83,7 +84,9 @@ struct Rig {
     engine::EngineOptions options;
     options.scheduler = model->scheduler;
     options.max_queue = size_t(s.max_queue);
-    engine = std::make_unique<engine::Engine>(options, model->tokenizer, model->make_executor(), &clock);
+    auto executor = model->make_executor();
+    if (!executor.ok()) ADD_FAILURE() << executor.error().message;
+    engine = std::make_unique<engine::Engine>(options, model->tokenizer, std::move(*executor), &clock);
   }
   std::shared_ptr<Waiter> send(sched::Submission s) {
     auto w = std::make_shared<Waiter>(s.n);
@@ -164,6 +167,48 @@ TEST_P(Architectures, NeighboursChunksAndPreemptionChangeNothing) {
     Config large = base;
     large.block_tokens = 64;
     EXPECT_EQ(run_together(file_, large, 10), alone) << "with blocks of 64";
+  }
+}
+
+// Requests of every kind that share steps: what one step draws is the next one's input.
+std::vector<Text> run_mixed(const testing::TinyModel& file, const Config& setup) {
+  Rig rig(file, setup);
+  std::vector<std::shared_ptr<Waiter>> waiters;
+  for (int i = 0; i < 24; ++i) {
+    sched::Submission s = request(3 + 9 * i % 70, uint64_t(i + 1), 5 + i * 5 % 37, i % 3 ? 0.9f : 0.0f);
+    if (i % 4 == 1) s.sampling.top_p = 0.8f;
+    if (i % 5 == 2) s.sampling.repetition_penalty = 1.2f, s.sampling.frequency_penalty = 0.3f;
+    if (i % 6 == 3) s.n = 3;
+    if (i % 7 == 4) s.prompt_logprobs = 0;
+    if (i % 2) for (int t = 0; t < 256; t += 6) s.stop_token_ids.push_back(t);
+    if (i % 8 == 5) s.min_tokens = 4;
+    waiters.push_back(rig.send(std::move(s)));
+  }
+  std::vector<Text> out;
+  for (auto& w : waiters)
+    for (auto& c : w->wait()) {
+      out.emplace_back(c.tokens, c.logprobs);
+      out.emplace_back(std::vector<int32_t>{int32_t(c.finish)}, c.prompt_logprobs);
+    }
+  while (!rig.engine->idle()) std::this_thread::yield();
+  EXPECT_EQ(rig.engine->stats().running, 0);
+  return out;
+}
+
+TEST_P(Architectures, RunningAheadGivesTheTokensOfItsTwin) {
+  for (const char* isa : {"reference", ""}) {
+    SCOPED_TRACE(isa);
+    Config one, two;
+    one.isa = two.isa = isa;
+    one.depth = 1;
+    two.depth = 2;
+    const auto alone = run_mixed(file_, one);
+    EXPECT_EQ(run_mixed(file_, two), alone);
+    two.blocks = 24;
+    EXPECT_EQ(run_mixed(file_, two), alone) << "with preemption";
+    two.blocks = 200;
+    two.max_step_tokens = 17;
+    EXPECT_EQ(run_mixed(file_, two), alone) << "in chunks";
   }
 }
 

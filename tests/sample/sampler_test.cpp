@@ -1,16 +1,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "sample/noise.h"
 #include "sample/sampler.h"
+#include "sample/token_mass.h"
 
 namespace sluice::sample {
 namespace {
 
 SampledToken draw(std::vector<float> logits, SamplingParams p, int64_t position, std::vector<int32_t> history = {}, int prompt = 0, std::vector<int32_t> banned = {}) {
-  return sample({logits, &p, history, prompt, position, banned});
+  std::vector<LogitChange> changes;
+  add_changes(p, history, prompt, banned, int32_t(logits.size()), changes);
+  TokenLogprob top[kMaxLogprobs];
+  const SampledRow row = sample_row(logits, make_row(p, position), changes, top);
+  return {row.token, row.logprob, {top, top + std::max(0, p.num_logprobs)}};
 }
 
 std::vector<double> softmax(const std::vector<float>& x, double t) {
@@ -102,6 +108,49 @@ TEST(Sampler, ATokenIsAFunctionOfSeedChoiceAndPosition) {
   EXPECT_GT(differ, 50);
 }
 
+// Every token sorted, every noise drawn: what the sampler's shortcuts must agree with.
+int32_t draw_slowly(std::vector<float> x, const SamplingParams& p, int64_t position) {
+  std::vector<int32_t> order(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    order[i] = int32_t(i);
+    x[i] *= 1.0f / p.temperature;
+  }
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return x[size_t(a)] > x[size_t(b)]; });
+  const float max = x[size_t(order[0])];
+  if (p.top_k > 0 && size_t(p.top_k) < order.size()) order.resize(size_t(p.top_k));
+  if (p.top_p < 1) {
+    uint64_t total = 0, mass = 0;
+    for (int32_t t : order) total += token_mass(x[size_t(t)], max);
+    size_t n = 0;
+    while (n < order.size() && double(mass) < double(p.top_p) * double(total)) mass += token_mass(x[size_t(order[n++])], max);
+    order.resize(n);
+  }
+  if (p.min_p > 0) std::erase_if(order, [&](int32_t t) { return x[size_t(t)] < max + std::log(p.min_p); });
+  std::sort(order.begin(), order.end());
+  Noise noise(p.seed, p.choice, position);
+  int32_t best = order[0];
+  float best_value = -std::numeric_limits<float>::infinity();
+  for (int32_t t : order)
+    if (const float v = x[size_t(t)] + noise.gumbel(t); v > best_value) best = t, best_value = v;
+  return best;
+}
+
+TEST(Sampler, ShortcutsChangeNothing) {
+  Rng rng(11);
+  for (int i = 0; i < 2000; ++i) {
+    std::vector<float> x(1 + rng.below(i % 2 ? 3000 : 300));
+    const float spread = i % 7 == 0 ? 0 : 0.1f * float(1 << rng.below(8));
+    for (float& v : x) v = std::round(rng.normalish() * spread * 8) / 8 - (rng.below(50) == 0 ? 1000.0f : 0);  // ties among them
+    SamplingParams p;
+    p.temperature = 0.25f * float(1 + rng.below(8));
+    if (i % 3 == 1) p.top_k = int32_t(1 + rng.below(200));
+    if (i % 5 > 2) p.top_p = rng.uniform();
+    if (i % 4 == 3) p.min_p = 0.3f * rng.uniform();
+    p.seed = rng.next_u64();
+    EXPECT_EQ(draw(x, p, i).token, draw_slowly(x, p, i)) << "case " << i << " of " << x.size() << " tokens";
+  }
+}
+
 TEST(Sampler, PenaltiesBiasAndBans) {
   SamplingParams p;
   p.temperature = 0;
@@ -139,10 +188,67 @@ TEST(Sampler, LogprobsAreOfTheRawDistribution) {
   EXPECT_EQ(t.top[2].token, 1);
 }
 
-TEST(Sampler, NanLogitsGiveATokenNotACrash) {
+TEST(Sampler, ScoresATarget) {
+  SampleRow row;
+  row.target = 2;
+  row.num_logprobs = 1;
+  std::vector<float> x = kLogits;
+  TokenLogprob top[1];
+  const SampledRow got = sample_row(x, row, {}, top);
+  EXPECT_EQ(got.token, 2);
+  EXPECT_NEAR(got.logprob, std::log(softmax(kLogits, 1)[2]), 1e-5);
+  EXPECT_EQ(top[0].token, 4);
+  EXPECT_EQ(x, kLogits);
+}
+
+TEST(Sampler, TheLogarithmIsClose) {
+  for (float x : {1.0f, 0x1p-24f, 1 - 0x1p-24f, 0.5f, 0.70710677f, 0.7071068f, 3.0f, 16.6f, 1e-30f, 5.9e-8f})
+    EXPECT_NEAR(portable_log(x), std::log(double(x)), 2e-7 * std::abs(std::log(double(x)))) << x;
+  Rng rng(3);
+  for (int i = 0; i < 100000; ++i) {
+    const float x = rng.uniform();
+    EXPECT_NEAR(portable_log(x), std::log(double(x)), 2.4e-7 * std::abs(std::log(double(x)))) << x;
+  }
+}
+
+TEST(Sampler, TheExponentialIsCloseAndSumsAreTheLoneTokens) {
+  Rng rng(5);
+  std::vector<float> x{0, -0.0f, -60, -61, -1000, std::nanf(""), -std::numeric_limits<float>::infinity(), -1e-30f};
+  for (int i = 0; i < 1000; ++i) x.push_back(-40 * rng.uniform());
+  uint64_t sum = 0;
+  for (float v : x) {
+    if (v > -60) {
+      EXPECT_NEAR(portable_exp(v), std::exp(double(v)), 3e-7 * std::exp(double(v))) << v;
+    }
+    sum += token_mass(v, 0);
+  }
+  EXPECT_EQ(plain_scan.mass(x.data(), x.size(), 0), sum);
+  EXPECT_EQ(token_mass(7, 7), uint64_t(kMassUnits));
+}
+
+// The largest vocabularies, all tokens alike: sums of masses must not wrap.
+TEST(Sampler, AMillionEqualTokensKeepTheirShares) {
+  const std::vector<float> x(1 << 19, 3.0f);
+  EXPECT_NEAR(log_sum_exp(x), 3 + std::log(double(x.size())), 1e-6);
   SamplingParams p;
-  const float nan = std::nanf("");
-  EXPECT_GE(draw({nan, nan, nan}, p, 0).token, 0);
+  p.top_p = 0.25f;
+  for (int i = 0; i < 8; ++i) EXPECT_LT(draw(x, p, i).token, 1 << 17);
+}
+
+TEST(Sampler, NanLogitsGiveATokenNotACrash) {
+  const float nan = std::nanf(""), none = -std::numeric_limits<float>::infinity();
+  for (float temperature : {0.0f, 1.0f})
+    for (int top_k : {0, 2})
+      for (float top_p : {1.0f, 0.5f}) {
+        SamplingParams p;
+        p.temperature = temperature;
+        p.top_k = top_k;
+        p.top_p = top_p;
+        EXPECT_EQ(draw({nan, nan, nan}, p, 0).token, 0);
+        EXPECT_GE(draw({none, none, none}, p, 0).token, 0);
+        EXPECT_EQ(draw({nan, 1, none}, p, 0).token, 1);
+        EXPECT_GE(draw(std::vector<float>(1000, nan), p, 0).token, 0);
+      }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <deque>
 #include <map>
 
 #include "base/rng.h"
@@ -29,7 +30,11 @@ class FakeDevice {
   StepResult run(const BatchPlan& plan) {
     for (const CopyPair& c : plan.copies)
       for (int i = 0; i < block_tokens_; ++i) cell(c.to, i) = cell(c.from, i);
-    for (int t = 0; t < plan.num_tokens(); ++t) at(plan, plan.sequence_of[t], plan.positions[t]) = plan.token_ids[t];
+    for (int t = 0; t < plan.num_tokens(); ++t) {
+      const int32_t id = plan.token_ids[t];
+      at(plan, plan.sequence_of[t], plan.positions[t]) = id >= 0 ? id : drawn_.at(size_t(-1 - id));
+    }
+    drawn_.clear();
     StepResult r;
     for (const OutputRow& row : plan.rows) {
       uint64_t h = 17;
@@ -38,6 +43,7 @@ class FakeDevice {
       sample::SampledToken token;
       token.token = row.samples ? int32_t((h >> 33) % kVocab) : row.target;
       r.rows.push_back(token);
+      drawn_.push_back(token.token);
     }
     return r;
   }
@@ -48,10 +54,11 @@ class FakeDevice {
     return cell(plan.block_ids[size_t(plan.block_begin[s] + position / block_tokens_)], position % block_tokens_);
   }
   int block_tokens_;
-  std::vector<int32_t> cells_;
+  std::vector<int32_t> cells_, drawn_;  // drawn_: by the rows of the step before
 };
 
-std::vector<int32_t> expected_text(const std::vector<int32_t>& prompt, int max_tokens, int choice) {
+constexpr int kStops = 30;  // of requests that stop early: tokens below end them
+std::vector<int32_t> expected_text(const std::vector<int32_t>& prompt, int max_tokens, int choice, bool stops = false) {
   std::vector<int32_t> all = prompt, out;
   for (int i = 0; i < max_tokens; ++i) {
     uint64_t h = 17;
@@ -59,6 +66,7 @@ std::vector<int32_t> expected_text(const std::vector<int32_t>& prompt, int max_t
     h += uint64_t(choice) * 977;
     out.push_back(int32_t((h >> 33) % kVocab));
     all.push_back(out.back());
+    if (stops && out.back() < kStops) break;
   }
   return out;
 }
@@ -69,6 +77,7 @@ struct Sent {
   std::vector<int32_t> prompt;
   int max_tokens, n;
   uint64_t sent_step;
+  bool stops = false;
 };
 
 Submission make(const Sent& s) {
@@ -79,10 +88,13 @@ Submission make(const Sent& s) {
   sub.ignore_eos = true;
   sub.sink = s.sink;
   sub.cancelled = s.cancelled;
+  if (s.stops)
+    for (int t = 0; t < kStops; ++t) sub.stop_token_ids.push_back(t);
   return sub;
 }
 
-void soak(uint64_t seed, SchedulerOptions o, int steps) {
+// depth 2: every step is planned before the one ahead of it is committed, wherever the scheduler gives a plan.
+void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
   Scheduler scheduler(o, nullptr);
@@ -91,20 +103,22 @@ void soak(uint64_t seed, SchedulerOptions o, int steps) {
   const int capacity = o.total_blocks * o.block_tokens;
   std::vector<int32_t> shared(size_t(capacity / 3));
   for (auto& t : shared) t = int32_t(rng.below(kVocab));
-  uint64_t step = 0, completed = 0;
+  uint64_t step = 0, completed = 0, ahead = 0;
+  std::deque<StepResult> in_flight;
   auto check_done = [&] {
     std::erase_if(open, [&](Sent& s) {
       if (int(s.sink->finished.size()) < s.n) return false;
       for (auto& [choice, reason] : s.sink->finished) {
         if (reason == FinishReason::kCancelled) continue;
-        EXPECT_EQ(reason, FinishReason::kLength);
-        EXPECT_EQ(s.sink->tokens[choice], expected_text(s.prompt, s.max_tokens, choice));
+        const auto text = expected_text(s.prompt, s.max_tokens, choice, s.stops);
+        EXPECT_EQ(reason, s.stops && text.back() < kStops ? FinishReason::kStop : FinishReason::kLength);
+        EXPECT_EQ(s.sink->tokens[choice], text);
       }
       ++completed;
       return true;
     });
   };
-  while (step < uint64_t(steps) || !scheduler.idle()) {
+  while (step < uint64_t(steps) || !scheduler.idle() || !in_flight.empty()) {
     if (step < uint64_t(steps) && rng.below(4) == 0 && open.size() < 40) {
       Sent s;
       s.sink = std::make_shared<Recorder>();
@@ -117,6 +131,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps) {
       s.max_tokens = int(1 + rng.below(40));
       s.n = rng.below(5) == 0 ? int(2 + rng.below(4)) : 1;
       s.sent_step = step;
+      s.stops = rng.below(3) == 0;
       if (Scheduler::fits(o, int64_t(s.prompt.size()), s.max_tokens).ok()) {
         Submission sub = make(s);
         sub.request_class = rng.below(3) ? RequestClass::kInteractive : RequestClass::kBatch;
@@ -129,13 +144,20 @@ void soak(uint64_t seed, SchedulerOptions o, int steps) {
     scheduler.reap_cancelled(TimeUs(step), gone);
     for (Delivery& d : gone.deliveries) d.sink->push(std::move(d.event));
     scheduler.validate();
-    if (!scheduler.idle()) {
+    while (!scheduler.idle() && in_flight.size() < depth) {
       const BatchPlan& plan = scheduler.plan(TimeUs(step));
-      ASSERT_FALSE(plan.empty()) << "work waits and nothing runs";
-      plan.validate(o.total_blocks, kVocab);
+      ASSERT_FALSE(plan.empty() && in_flight.empty()) << "work waits and nothing runs";
+      if (plan.empty()) break;
+      plan.validate(o.total_blocks, kVocab, in_flight.empty() ? 0 : int(in_flight.back().rows.size()));
       ASSERT_LE(plan.num_tokens(), o.max_step_tokens);
       ASSERT_LE(plan.num_sequences(), o.max_sequences);
-      StepOutcome outcome = scheduler.commit(device.run(plan), TimeUs(step));
+      ahead += !in_flight.empty();
+      in_flight.push_back(device.run(plan));
+      scheduler.validate();
+    }
+    if (!in_flight.empty()) {
+      StepOutcome outcome = scheduler.commit(in_flight.front(), TimeUs(step));
+      in_flight.pop_front();
       for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     }
     scheduler.validate();
@@ -148,6 +170,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps) {
   }
   EXPECT_TRUE(open.empty());
   EXPECT_GT(completed, 20u);
+  EXPECT_GE(ahead, depth > 1 ? step / 4 : 0) << "plans were seldom made ahead";
   EXPECT_EQ(scheduler.pool().num_held(), 0);
 }
 
@@ -182,10 +205,20 @@ TEST(SchedulerSoak, LargeBlocksTinyBudget) {
   for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(300 + s), options(12, 32, 4, 7, true), 10000);
 }
 
+TEST(SchedulerSoak, RunningAheadInARoomyPool) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(400 + s), options(400, 16, 32, 64, true), 10000, 2);
+}
+TEST(SchedulerSoak, RunningAheadInATightPool) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(500 + s), options(40, 16, 16, 48, true), 10000, 2);
+}
+TEST(SchedulerSoak, RunningAheadWithLargeBlocksAndATinyBudget) {
+  for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(600 + s), options(20, 32, 4, 7, true), 10000, 2);
+}
+
 struct Rig {
   explicit Rig(SchedulerOptions o) : scheduler(o, nullptr), device(o.total_blocks, o.block_tokens) {}
   Sent send(std::vector<int32_t> prompt, int max_tokens, int n = 1, RequestClass c = RequestClass::kInteractive) {
-    Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), std::move(prompt), max_tokens, n, 0};
+    Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), std::move(prompt), max_tokens, n, 0, false};
     Submission sub = make(s);
     sub.request_class = c;
     scheduler.admit(std::move(sub));

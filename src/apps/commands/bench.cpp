@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|serve|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|throughput|serve|kernels|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -7,7 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/bench_kernels.h"
+#include "apps/bench_throughput.h"
 #include "apps/command.h"
+#include "apps/machine_json.h"
 #include "apps/model_flags.h"
 #include "lab/bench_step.h"
 #include "lab/load_generator.h"
@@ -17,50 +20,57 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json machine_json(const lab::MachineCeilings& m) {
-  return {{"cpu", m.cpu}, {"threads", m.threads}, {"read_gb_s", m.read_gb_s}, {"read_gb_s_one_thread", m.read_gb_s_one},
-          {"f32_gflop_s", m.f32_gflop_s}, {"int8_gop_s", m.int8_gop_s}, {"busy_fraction", m.busy_fraction}};
-}
 Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("what", what_, "decode, prefill, serve or machine", true);
+    load_.max_sequences = 0;
+    f.add("what", what_, "decode, prefill, throughput, serve, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
+    declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
     f.add("--device", load_.device, "cpu, cuda or cuda:N");
     f.add("--deterministic", load_.deterministic, "results independent of the batch, where a backend does not give that anyway");
-    f.add("--isa", load_.isa, "avx2, avx512 or reference");
+    f.add("--isa", load_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference");
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "element type of the cache");
     f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
-    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step");
+    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 2048 on a device)");
+    f.add("--max-sequences", load_.max_sequences, "throughput: sequences that run at once (0: every request, at most 1024)");
+    f.add("--depth", load_.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");
+    f.add("--no-graphs", load_.no_graphs, "launch every kernel of a step by itself");
+    f.add("--kv-memory", load_.kv_memory, "memory for the cache, such as 2GiB");
+    f.add("--lengths", lengths_, "throughput: FILE or FILE:LIST, JSON with the lists \"prompt\" and \"output\" of lengths");
     f.add("-b,--batch", batches_, "batch sizes of decode, \"1,4,16\"");
     f.add("-c,--context", context_, "tokens cached before decoding, or of a prompt (default 128 and 512)");
     f.add("-n,--tokens", step_.tokens, "decode steps a repeat");
     f.add("--repeats", step_.repeats, "repeats");
     f.add("--trace", load_gen_.trace, "serve: CSV of arrivals and lengths");
-    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve: a number or a distribution");
-    f.add("--output-tokens", load_gen_.output_tokens, "serve: a number or a distribution");
+    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve, throughput: a number or a distribution");
+    f.add("--output-tokens", load_gen_.output_tokens, "serve, throughput: a number or a distribution");
     f.add("--rate", rate_, "serve: requests a second, or inf");
     f.add("--concurrency", load_gen_.concurrency, "serve: requests at once at most");
-    f.add("--requests", load_gen_.requests, "serve: requests in all");
+    f.add("--requests", load_gen_.requests, "serve, throughput: requests in all");
     f.add("--slo", slo_, "serve: targets for goodput, \"ttft_ms=500,tpot_ms=30\"");
     f.add("--class", class_, "serve: interactive or batch");
     f.add("--api-key", load_gen_.api_key, "serve: the server's key");
-    f.add("--seed", load_gen_.seed, "serve: of prompts and arrivals");
+    f.add("--seed", load_gen_.seed, "serve, throughput: of prompts and arrivals");
+    f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
+    f.add("--filter", filter_, "kernels: only cases whose name holds this");
     f.add("--json", json_, "one JSON object on standard output");
-    f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
+    f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench throughput --random llama-135m --requests 32 --prompt-tokens 128 --output-tokens 32\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
   }
 
-  Result<int> run(const Flags&) override {
+  Result<int> run(const Flags& flags) override {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
-    if (load_.model.empty()) return invalid("a model or a URL is missing", "model");
-    if (what_ == "serve") return serve();
+    if (what_ == "kernels") return bench_kernels({load_.device, load_.isa, filter_, threads(), step_.repeats, check_, json_});
+    if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
+    if (what_ == "throughput") return bench_throughput({load_, load_gen_, lengths_, flags.given("--requests"), json_});
+    if (load_.max_sequences == 0) load_.max_sequences = 64;
     if (what_ == "decode" || what_ == "prefill") return steps();
-    return invalid("'" + what_ + "' is none of decode, prefill, serve, machine", "what");
+    return invalid("'" + what_ + "' is none of decode, prefill, throughput, serve, kernels, machine", "what");
   }
 
  private:
@@ -90,7 +100,7 @@ class Bench final : public Invocation {
     step_.context = context_ > 0 ? context_ : what_ == "decode" ? 128 : 512;
     if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
     load_.max_sequences = std::max(load_.max_sequences, largest);
-    load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
+    if (load_.max_step_tokens > 0) load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
@@ -98,7 +108,7 @@ class Bench final : public Invocation {
     const lab::MachineCeilings m = model.model->kernels().host_memory
         ? lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes)) : lab::MachineCeilings{};
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
-    const auto rows = what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m);
+    SLUICE_ASSIGN(const auto rows, what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m));
     print_rows(rows, m);
     return 0;
   }
@@ -107,15 +117,15 @@ class Bench final : public Invocation {
     if (json_) {
       Json list = Json::array();
       for (const lab::BenchRow& r : rows)
-        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max},
+        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max}, {"step_ms", r.step_ms},
                         {"gb_s", r.gb_s}, {"gflop_s", r.gflop_s}, {"pct_of_bandwidth", r.pct_of_bandwidth}, {"pct_of_compute", r.pct_of_compute}});
       std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
       return;
     }
-    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
-                "", "batch", "context", "tokens/s", "min..max", "GB/s", "%", "GFLOP/s", "%");
+    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
+                "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
     for (const lab::BenchRow& r : rows)
-      std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %7.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
+      std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %9.3f %8.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.step_ms, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
   }
 
   Status parse_slo() {
@@ -158,12 +168,12 @@ class Bench final : public Invocation {
     return r.failed ? 1 : 0;
   }
 
-  std::string what_, batches_ = "1", rate_ = "inf", slo_, class_ = "interactive";
+  std::string what_, batches_ = "1", lengths_, rate_ = "inf", slo_, class_ = "interactive", filter_;
   lab::LoadOptions load_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
   int context_ = 0;
-  bool json_ = false;
+  bool json_ = false, check_ = false;
 };
 
 }  // namespace

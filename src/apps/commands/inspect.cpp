@@ -17,7 +17,7 @@ class Inspect final : public Invocation {
  public:
   void declare(Flags& f) override {
     f.add("file", load_.model, "a .gguf file, or a name in the local store", true);
-    f.add("--isa", load_.isa, "avx2, avx512 or reference");
+    f.add("--isa", load_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference");
     f.add("--tensors", tensors_, "list every tensor");
     f.add("--json", json_, "one JSON object on standard output");
     f.example("sluice inspect smollm2.gguf");

@@ -26,8 +26,7 @@ class Plan final : public Invocation {
     if (!memory_.empty()) {
       SLUICE_ASSIGN(memory, lab::parse_bytes(memory_, "--memory"));
     }
-    const std::string path = lab::resolve_model(load_.model);
-    SLUICE_ASSIGN(auto file, format::open_gguf(path));
+    SLUICE_ASSIGN(auto file, lab::open_weights(load_, false));
     SLUICE_ASSIGN(model::ModelSpec spec, model::read_spec(file->metadata()));
     if (const format::TensorEntry* e = file->find("token_embd.weight")) spec.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
     if (load_.kv_memory.empty()) load_.kv_memory = "1GiB";  // only the terms that do not depend on it are read below

@@ -48,7 +48,8 @@ class Run final : public Invocation {
     if (!flags.given("--seed")) seed_ = std::random_device{}();
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     std::signal(SIGINT, [](int) { g_interrupted = 1; });
-    lab::CompletionRunner runner(model);
+    SLUICE_ASSIGN(auto executor, model.make_executor());
+    lab::CompletionRunner runner(model, std::move(executor));
     if (!has_prompt) return chat_loop(model, runner);
     SLUICE_ASSIGN(std::vector<int32_t> prompt, prompt_ids(model, flags));
     SLUICE_ASSIGN(lab::Completion c, complete(model, runner, prompt, !json_));

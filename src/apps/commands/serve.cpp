@@ -52,7 +52,8 @@ class Serve final : public Invocation {
     engine::EngineOptions options;
     options.scheduler = model.scheduler;
     options.max_queue = size_t(max_queue_);
-    engine::Engine engine(options, model.tokenizer, model.make_executor(), &clock);
+    SLUICE_ASSIGN(auto executor, model.make_executor());
+    engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
     api::ServedModel served;
     served.id = name_.empty() ? model.name : name_;
     served.created_s = int64_t(std::time(nullptr));

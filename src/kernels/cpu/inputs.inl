@@ -3,7 +3,7 @@
 // Tokens go in panels of as many as a register tile takes (the last panel as wide as what is left); everything a tile reads
 // of its tokens lies together. Quantised panel of M tokens, per block of 32 k:
 //   s8 q[M][32], f32 scale[M], f32 scale * sum[M], s32 -sum[M], s32 -(sum of k 0..15)[M], s32 -(sum of k 16..31)[M]
-// Float panel of M tokens: f32 [K][M].
+// Float panel of M tokens: f32 [K][M]; pair panel: two bf16 [K / 2][M][2].
 
 template <int M>
 struct BlockOf {
@@ -30,7 +30,7 @@ static inline float prologue_factor(const LinearArgs& a, const float* x, int col
 // 32 values to int8 with scale amax / 127, rounded to nearest even.
 SIMD void quantise_block(const F* v, int8_t* q, float& scale, float& scaled_sum, int32_t& minus_sum, int32_t* minus_half,
                          int half_stride) {
-  constexpr int kVectors = kBlock / kLanes, kHalf = kVectors / 2;
+  constexpr int kVectors = kBlock / kLanes;
   F amax = f_abs(v[0]);
   for (int i = 1; i < kVectors; ++i) amax = f_max(amax, f_abs(v[i]));
   const float largest = f_max_of(amax);
@@ -40,10 +40,11 @@ SIMD void quantise_block(const F* v, int8_t* q, float& scale, float& scaled_sum,
   I sum[2] = {i_zero(), i_zero()};
   for (int i = 0; i < kVectors; ++i) {
     const I x = i_from_float(f_mul(v[i], inverse));
-    sum[i / kHalf] = i_add(sum[i / kHalf], x);
+    sum[i / (kVectors / 2)] = i_add(sum[i / (kVectors / 2)], x);
     i_store_s8(q + i * kLanes, x);
   }
-  const int s0 = i_sum(sum[0]), s1 = i_sum(sum[1]);
+  int s0, s1;
+  i_sums(sum[0], sum[1], s0, s1);
   scaled_sum = scale * float(s0 + s1);
   minus_sum = -(s0 + s1);
   minus_half[0] = -s0;
@@ -72,5 +73,17 @@ static void transpose_row(const LinearArgs& a, const float* x, int cols, float* 
     const int n = cols - k < kLanes ? cols - k : kLanes;
     f_store(v, prologue_at(a, x, cols, factor, k, n));
     for (int i = 0; i < n; ++i) panel[size_t(k + i) * width + m] = v[i];
+  }
+}
+
+// Token m of a pair panel.
+static void pair_row(const LinearArgs& a, const float* x, int cols, uint32_t* panel, int width, int m) {
+  const float factor = prologue_factor(a, x, cols);
+  for (int k = 0; k < cols; k += kLanes) {
+    uint16_t v[kLanes];
+    const int n = cols - k < kLanes ? cols - k : kLanes;
+    f_to_bf16(v, prologue_at(a, x, cols, factor, k, n));
+    if (n % 2 != 0) v[n] = 0;
+    for (int i = 0; i < n; i += 2) panel[size_t(k + i) / 2 * size_t(width) + m] = uint32_t(v[i]) | uint32_t(v[i + 1]) << 16;
   }
 }

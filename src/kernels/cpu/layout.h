@@ -1,12 +1,14 @@
-// Packed weights of the cpu backends: tiles of 16 rows, the last one padded with zero rows. A tile is up to four planes one
-// after the other, each running along K, so that a kernel reads a few sequential streams and quants stay 64-byte aligned:
-//   low    quants; a block of 32 k: 4-bit types 4 x 64 bytes - byte (row r, b) of load j holds k = 8j + b in its low and
+// Packed weights of the cpu backends: tiles of 16 rows, the last one padded with zero rows. Along K a tile is a row of
+// chunks, all that some blocks of 32 k need, so that a kernel reads one stream from its first byte to its last and can ask for
+// memory ahead. A chunk holds chunk_blocks blocks (the last chunk may be part empty), part by part:
+//   low    quants; a block: 4-bit types 4 x 64 bytes - byte (row r, b) of load j holds k = 8j + b in its low and
 //          k = 8j + 4 + b in its high nibble; Q8_0 8 x 64 bytes of q + 128 - byte (r, b) of load i holds k = 4i + b
 //   high   5-bit types 64 bytes a block: bit i of byte (r, b) is bit 4 of k = 4i + b;
 //          6-bit types 2 x 64 bytes: bits 2c, 2c + 1 of byte (r, b) of half h are bits 4, 5 of k = 16h + 4c + b
 //   scale  a block of 16 rows each: f16 d (and f16 m), or u8 scale and u8 min, or two s8 scales (Q6_K, 16 k each)
-//   super  K-quants, 256 k: f16 d of 16 rows (and f16 dmin)
-// Float types are one plane: [K][16]. Bytes are those of the file but for the wider K-quant scales.
+//   super  K-quants, once a chunk: f16 d of 16 rows (and f16 dmin)
+// F32 and F16: [K][16]. BF16: [K / 2][16][2], two k side by side as instructions that multiply pairs want them; an odd K has a
+// zero at its end. Bytes are those of the file but for the wider K-quant scales.
 // Everything here has internal linkage: files of different instruction sets include it.
 #pragma once
 #include <cstddef>
@@ -22,7 +24,7 @@ constexpr int kBlock = 32;  // k a quantised block of weights and of activations
 
 struct PlaneSizes {
   int low, high, scale;  // bytes a block of 32 k
-  int super;             // bytes a super-block of 256 k
+  int super;             // bytes a chunk
 };
 
 constexpr PlaneSizes plane_sizes(WeightType type) {
@@ -38,28 +40,27 @@ constexpr PlaneSizes plane_sizes(WeightType type) {
     default: return {0, 0, 0, 0};
   }
 }
+constexpr int chunk_blocks(WeightType type) { return plane_sizes(type).super != 0 ? 8 : 2; }
 
 constexpr bool is_float_type(WeightType type) {
   return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
 }
 
-struct TileLayout {
-  size_t high, scale, super, bytes;  // offsets of the planes in a tile (low is 0), and its size
-};
+// Offsets of a chunk's parts (low is 0), and its size.
+struct ChunkLayout { int high, scale, super, bytes; };
 
-constexpr TileLayout tile_layout(WeightType type, int cols) {
-  if (is_float_type(type)) {
-    const size_t element = type == WeightType::kF32 ? 4 : 2;
-    return {0, 0, 0, (size_t(cols) * kTileRows * element + 63) / 64 * 64};
-  }
+constexpr ChunkLayout chunk_layout(WeightType type) {
   const PlaneSizes s = plane_sizes(type);
-  const size_t blocks = size_t(cols / kBlock);
-  TileLayout l{};
-  l.high = blocks * size_t(s.low);
-  l.scale = l.high + blocks * size_t(s.high);
-  l.super = l.scale + blocks * size_t(s.scale);
-  l.bytes = (l.super + blocks / 8 * size_t(s.super) + 63) / 64 * 64;
-  return l;
+  const int n = chunk_blocks(type);
+  const int high = n * s.low, scale = high + n * s.high, super = scale + n * s.scale;
+  return {high, scale, super, (super + s.super + 63) / 64 * 64};
+}
+
+constexpr size_t tile_bytes(WeightType type, int cols) {
+  if (type == WeightType::kBF16) cols += cols % 2;
+  if (is_float_type(type)) return (size_t(cols) * kTileRows * (type == WeightType::kF32 ? 4 : 2) + 63) / 64 * 64;
+  const int n = chunk_blocks(type);
+  return size_t((cols / kBlock + n - 1) / n) * size_t(chunk_layout(type).bytes);
 }
 
 }  // namespace

@@ -2,36 +2,40 @@
 
 constexpr int kMaxTokensInTile = kQuantTokens > kFloatTokens ? kQuantTokens : kFloatTokens;
 
-// tile_fn[m]: one row vector by m tokens; tile_fn[0]: kRowVectors1 row vectors by one token.
-struct TileTable { TileFn fn[kMaxTokensInTile + 1]; };
+// fn[m]: one row vector by m tokens; fn[0]: kRowVectors1 row vectors by one token; again: one row vector by the most tokens,
+// when an earlier panel has just read the weights.
+struct TileTable { TileFn fn[kMaxTokensInTile + 1], again; };
 
-template <WeightType T, int R, int M>
+template <WeightType T, int R, int M, bool FromMemory = true>
 constexpr TileFn tile_fn() {
   constexpr int kMost = is_float_type(T) ? kFloatTokens : kQuantTokens;
   if constexpr (M > kMost) {
     return nullptr;
+  } else if constexpr (T == WeightType::kBF16 && kPairProducts) {
+    return pair_tile<R, M, FromMemory>;
   } else if constexpr (is_float_type(T)) {
-    return float_tile<T, R, M>;
+    return float_tile<T, R, M, FromMemory>;
   } else {
-    return quant_tile<T, R, M>;
+    return quant_tile<T, R, M, FromMemory>;
   }
 }
 template <WeightType T>
 constexpr TileTable tile_table() {
+  constexpr TileFn again = tile_fn<T, 1, is_float_type(T) ? kFloatTokens : kQuantTokens, false>();
   if constexpr (kMaxTokensInTile == 8) {
     return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>(),
-             tile_fn<T, 1, 5>(), tile_fn<T, 1, 6>(), tile_fn<T, 1, 7>(), tile_fn<T, 1, 8>()}};
+             tile_fn<T, 1, 5>(), tile_fn<T, 1, 6>(), tile_fn<T, 1, 7>(), tile_fn<T, 1, 8>()}, again};
   } else {
-    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>()}};
+    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>()}, again};
   }
 }
 
-static const TileFn* tile_functions(WeightType type) {
+static const TileTable* tile_functions(WeightType type) {
   switch (type) {
 #define SLUICE_TILES(T)                                                \
   case WeightType::T: {                                                \
     static constexpr TileTable kTable = tile_table<WeightType::T>();   \
-    return kTable.fn;                                                  \
+    return &kTable;                                               \
   }
     SLUICE_TILES(kF32) SLUICE_TILES(kF16) SLUICE_TILES(kBF16) SLUICE_TILES(kQ4_0) SLUICE_TILES(kQ4_1) SLUICE_TILES(kQ5_0)
     SLUICE_TILES(kQ5_1) SLUICE_TILES(kQ8_0) SLUICE_TILES(kQ4_K) SLUICE_TILES(kQ5_K) SLUICE_TILES(kQ6_K)
@@ -49,7 +53,7 @@ struct LinearJob {
   const LinearArgs* args;
   Context* context;
   int cols;
-  bool any_quant, any_float;
+  bool any_quant, any_float, any_pairs;
   int tiles[kMaxLinearOutputs];
   size_t tile_bytes[kMaxLinearOutputs];
   int group;                             // row tiles a task
@@ -60,6 +64,10 @@ struct LinearJob {
 // Where the panel that begins with this token starts.
 SIMD uint8_t* quant_panel(const LinearJob& j, int first_token) {
   return j.context->act_quant + size_t(first_token) * (j.cols / kBlock) * kActBlockBytes;
+}
+SIMD bool in_pairs(WeightType type) { return kPairProducts && type == WeightType::kBF16; }
+SIMD uint32_t* pair_panel(const LinearJob& j, int first_token) {
+  return j.context->act_pairs + size_t(first_token) * size_t((j.cols + 1) / 2);
 }
 SIMD float* float_panel(const LinearJob& j, int first_token) {
   return j.context->act_float + size_t(first_token) * size_t(j.cols);
@@ -73,6 +81,8 @@ static void prepare_token(const LinearJob& j, int t) {
     quantise_row(a, x, j.cols, quant_panel(j, t / kQuantTokens * kQuantTokens), width(kQuantTokens), t % kQuantTokens);
   if (j.any_float)
     transpose_row(a, x, j.cols, float_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
+  if (j.any_pairs)
+    pair_row(a, x, j.cols, pair_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
 }
 
 static void input_task(void* p, int i, int) noexcept {
@@ -84,7 +94,7 @@ static void input_task(void* p, int i, int) noexcept {
 // Row tiles [tile0, tile1) of an output by tokens [token0, token1), which start at a panel.
 static void product(const LinearJob& j, int output, int tile0, int tile1, int token0, int token1) {
   const LinearOutput& o = j.args->out[output];
-  const TileFn* fn = tile_functions(o.weight.type);
+  const TileTable& table = *tile_functions(o.weight.type);
   const bool floats = is_float_type(o.weight.type);
   const int most = floats ? kFloatTokens : kQuantTokens;
   TileArgs t{static_cast<const uint8_t*>(o.weight.data), j.tile_bytes[output], 0, j.cols, nullptr, &o, 0};
@@ -92,11 +102,14 @@ static void product(const LinearJob& j, int output, int tile0, int tile1, int to
   for (int token = token0; token < token1; token += most) {
     const int m = token1 - token < most ? token1 - token : most;
     t.token = token;
-    t.panel = floats ? static_cast<const void*>(float_panel(j, token)) : quant_panel(j, token);
+    t.panel = in_pairs(o.weight.type) ? static_cast<const void*>(pair_panel(j, token))
+              : floats                ? static_cast<const void*>(float_panel(j, token))
+                                      : quant_panel(j, token);
     t.row_vector = tile0 * kParts;
     if (m == 1)
-      for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) fn[0](t);
-    for (; t.row_vector < end; ++t.row_vector) fn[m](t);
+      for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) table.fn[0](t);
+    const TileFn fn = m == most && token != token0 ? table.again : table.fn[m];
+    for (; t.row_vector < end; ++t.row_vector) fn(t);
   }
 }
 
@@ -133,9 +146,9 @@ static void linear(Context* c, const LinearArgs& a) noexcept {
   size_t largest_tile = 1;
   for (int i = 0; i < a.num_outputs; ++i) {
     const PackedWeight& w = a.out[i].weight;
-    (is_float_type(w.type) ? j.any_float : j.any_quant) = true;
+    (in_pairs(w.type) ? j.any_pairs : is_float_type(w.type) ? j.any_float : j.any_quant) = true;
     j.tiles[i] = (w.rows + kTileRows - 1) / kTileRows;
-    j.tile_bytes[i] = tile_layout(w.type, w.cols).bytes;
+    j.tile_bytes[i] = tile_bytes(w.type, w.cols);
     total_tiles += j.tiles[i];
     if (j.tile_bytes[i] > largest_tile) largest_tile = j.tile_bytes[i];
   }

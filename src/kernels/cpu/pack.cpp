@@ -78,10 +78,13 @@ void read_block(WeightType type, const uint8_t* row, int b, Block& out) {
 }
 
 // Adds row r's block b to a zeroed tile.
-void write_block(WeightType type, uint8_t* tile, const TileLayout& l, int b, int r, const Block& in) {
+void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) {
   const PlaneSizes s = plane_sizes(type);
-  uint8_t* low = tile + size_t(b) * s.low + 4 * r;
-  uint8_t* high = tile + l.high + size_t(b) * s.high + 4 * r;
+  const ChunkLayout l = chunk_layout(type);
+  uint8_t* chunk = tile + size_t(b / chunk_blocks(type)) * size_t(l.bytes);
+  const int g = b % chunk_blocks(type);
+  uint8_t* low = chunk + g * s.low + 4 * r;
+  uint8_t* high = chunk + l.high + g * s.high + 4 * r;
   for (int k = 0; k < kBlock; ++k) {
     const int i = k / 4, byte = k % 4, q = in.q[k];
     if (type == WeightType::kQ8_0) {
@@ -92,11 +95,11 @@ void write_block(WeightType type, uint8_t* tile, const TileLayout& l, int b, int
     if (s.high == 64) high[byte] |= uint8_t((q >> 4) << i);
     if (s.high == 128) high[64 * (i / 4) + byte] |= uint8_t((q >> 4) << (i % 4 * 2));
   }
-  uint8_t* scale = tile + l.scale + size_t(b) * s.scale;
+  uint8_t* scale = chunk + l.scale + g * s.scale;
   if (s.super != 0) {  // byte scales
     scale[r] = in.scale[0];
     scale[16 + r] = in.scale[1];
-    uint8_t* super = tile + l.super + size_t(b / 8) * s.super;
+    uint8_t* super = chunk + l.super;
     std::memcpy(super + 2 * r, in.super, 2);
     if (s.super == 64) std::memcpy(super + 32 + 2 * r, in.super + 2, 2);
   } else {
@@ -110,26 +113,30 @@ void write_block(WeightType type, uint8_t* tile, const TileLayout& l, int b, int
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
   if (!f || cols % f->block_elements != 0 || (!is_float_type(type) && plane_sizes(type).low == 0)) return 0;
-  return size_t((rows + kTileRows - 1) / kTileRows) * tile_layout(type, cols).bytes;
+  return size_t((rows + kTileRows - 1) / kTileRows) * tile_bytes(type, cols);
 }
 
 void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
   const size_t row_bytes = quant::row_bytes(*quant::find_format(type), size_t(cols));
-  const TileLayout layout = tile_layout(type, cols);
+  const size_t bytes = tile_bytes(type, cols);
   const size_t element = type == WeightType::kF32 ? 4 : 2;
   for (int row0 = row_begin; row0 < row_end; row0 += kTileRows) {
-    uint8_t* tile = static_cast<uint8_t*>(dst) + size_t(row0 / kTileRows) * layout.bytes;
-    std::memset(tile, 0, layout.bytes);
+    uint8_t* tile = static_cast<uint8_t*>(dst) + size_t(row0 / kTileRows) * bytes;
+    std::memset(tile, 0, bytes);
     for (int r = 0; r < std::min(kTileRows, row_end - row0); ++r) {
       const uint8_t* row = static_cast<const uint8_t*>(src) + size_t(row0 + r) * row_bytes;
       if (is_float_type(type)) {
-        for (int k = 0; k < cols; ++k) std::memcpy(tile + (size_t(k) * kTileRows + r) * element, row + k * element, element);
+        const bool pairs = type == WeightType::kBF16;
+        for (int k = 0; k < cols; ++k) {
+          const size_t at = pairs ? (size_t(k / 2) * kTileRows + r) * 2 + k % 2 : size_t(k) * kTileRows + r;
+          std::memcpy(tile + at * element, row + k * element, element);
+        }
         continue;
       }
       for (int b = 0; b < cols / kBlock; ++b) {
         Block block{};
         read_block(type, row, b, block);
-        write_block(type, tile, layout, b, r, block);
+        write_block(type, tile, b, r, block);
       }
     }
   }

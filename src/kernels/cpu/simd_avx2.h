@@ -1,5 +1,5 @@
-// Vectors of one instruction set for the template kernels: AVX2 with FMA and F16C, 8 lanes - half a weight tile. Included
-// inside the namespace of isa_avx2.cpp only. Integer sums are exact in every implementation of this interface.
+// Vectors of one instruction set for the template kernels: AVX2 with FMA and F16C, 8 lanes - half a weight tile; with
+// AVX-VNNI where the file is compiled for it. Included inside the namespaces of isa_avx2.cpp and isa_avxvnni.cpp only. Integer sums are exact in every implementation of this interface.
 constexpr int kLanes = 8;
 constexpr int kQuantTokens = 4;
 constexpr int kFloatTokens = 4;
@@ -75,10 +75,12 @@ SIMD void i_store_s8(int8_t* p, I v) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
-SIMD int i_sum(I v) {
-  __m128i x = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-  x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4E));
-  return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xB1)));
+// The sums of all lanes of two vectors.
+SIMD void i_sums(I a, I b, int& s0, int& s1) {
+  const __m256i pairs = _mm256_hadd_epi32(a, b), fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i x = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  s0 = _mm_cvtsi128_si32(x);
+  s1 = _mm_extract_epi32(x, 1);
 }
 
 SIMD I i_set1_at(const int8_t* p) {
@@ -86,6 +88,16 @@ SIMD I i_set1_at(const int8_t* p) {
   __builtin_memcpy(&x, p, 4);
   return _mm256_set1_epi32(x);
 }
+#ifdef __AVXVNNI__
+SIMD I dot_8(I acc, I w0, I w1, const int8_t* a) {
+  return _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(acc, w0, i_set1_at(a)), w1, i_set1_at(a + 4));
+}
+// Eight-bit weights stored as q + 128: the start value takes 128 * sum(a) off, so the quants go in as they are.
+struct Byte { I w; };
+constexpr bool kByteNeedsOffset = true;
+SIMD Byte byte_weights(I w) { return {w}; }
+SIMD I dot_4(I acc, Byte w, const int8_t* a) { return _mm256_dpbusd_avx_epi32(acc, w.w, i_set1_at(a)); }
+#else
 // acc + the 8 products of each lane's 4 + 4 weights (unsigned, at most 63) with 8 activations. Words hold 4 products:
 // 4 * 63 * 127 = 32004, so nothing saturates.
 SIMD I dot_8(I acc, I w0, I w1, const int8_t* a) {
@@ -103,3 +115,10 @@ SIMD I dot_4(I acc, const Byte& w, const int8_t* a) {
   const I words = _mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(i_set1_at(a), w.q));
   return _mm256_add_epi32(acc, _mm256_madd_epi16(words, _mm256_set1_epi16(1)));
 }
+#endif
+
+// Pairs of bfloat16, as 32-bit lanes: the first (lower) and the second as floats.
+SIMD F f_first_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
+SIMD F f_second_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xFFFF0000)))); }
+constexpr bool kPairProducts = false;
+SIMD F dot_pair(F acc, I, uint32_t) { return acc; }

@@ -1,9 +1,9 @@
-// Vectors of one instruction set for the template kernels: AVX-512 with VNNI, 16 lanes. Included inside the namespace of
-// isa_avx512.cpp only. Integer sums are exact in every implementation of this interface.
+// Vectors of one instruction set for the template kernels: AVX-512 with VNNI, 16 lanes; with BF16 where the file is
+// compiled for it. Included inside the namespaces of isa_avx512.cpp and isa_avx512bf16.cpp only. Integer sums are exact in every implementation of this interface.
 constexpr int kLanes = 16;
 constexpr int kQuantTokens = 8;   // tokens a register tile, quantised weights
 constexpr int kFloatTokens = 8;   // ... float weights
-constexpr int kRowVectors1 = 2;   // row vectors a tile of one token
+constexpr int kRowVectors1 = 1;   // row vectors a tile of one token
 constexpr int kAttentionRows = 8; // query rows that share a key load
 using F = __m512;
 using I = __m512i;
@@ -67,7 +67,15 @@ SIMD F f_from_bits(I a) { return _mm512_castsi512_ps(a); }
 SIMD I i_from_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 SIMD I i_from_s8(const uint8_t* p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 SIMD void i_store_s8(int8_t* p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v)); }
-SIMD int i_sum(I v) { return _mm512_reduce_add_epi32(v); }
+// The sums of all lanes of two vectors.
+SIMD void i_sums(I v, I w, int& s0, int& s1) {
+  const __m256i a = _mm256_add_epi32(_mm512_castsi512_si256(v), _mm512_extracti64x4_epi64(v, 1));
+  const __m256i b = _mm256_add_epi32(_mm512_castsi512_si256(w), _mm512_extracti64x4_epi64(w, 1));
+  const __m256i pairs = _mm256_hadd_epi32(a, b), fours = _mm256_hadd_epi32(pairs, pairs);
+  const __m128i x = _mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  s0 = _mm_cvtsi128_si32(x);
+  s1 = _mm_extract_epi32(x, 1);
+}
 
 SIMD I i_set1_at(const int8_t* p) {
   int x;
@@ -83,3 +91,15 @@ struct Byte { I w; };
 constexpr bool kByteNeedsOffset = true;
 SIMD Byte byte_weights(I w) { return {w}; }
 SIMD I dot_4(I acc, Byte w, const int8_t* a) { return _mm512_dpbusd_epi32(acc, w.w, i_set1_at(a)); }
+
+// Pairs of bfloat16, as 32-bit lanes: the first (lower) and the second as floats.
+SIMD F f_first_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+SIMD F f_second_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000)))); }
+#ifdef __AVX512BF16__
+constexpr bool kPairProducts = true;
+// acc + both products of every lane's pair with the pair x.
+SIMD F dot_pair(F acc, I w, uint32_t x) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(int(x))); }
+#else
+constexpr bool kPairProducts = false;
+SIMD F dot_pair(F acc, I, uint32_t) { return acc; }
+#endif

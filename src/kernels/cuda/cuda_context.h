@@ -13,7 +13,8 @@ constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial s
 
 struct CudaContext : Context {
   int device, processors;
-  cudaStream_t stream;
+  cudaStream_t stream, copies;   // of kernels; of uploads beside them
+  cudaEvent_t copied, marks[kMaxMarks];
   bool deterministic;
   Library* library;     // products of many tokens; nullptr where it is not to be had
   float* inputs;        // [max_tokens, max_dim]: what a prologue leaves (as floats, or as up to three parts of half their size)
@@ -37,8 +38,11 @@ inline void note(CudaContext* c, cudaError_t e) {
   if (e != cudaSuccess && c->error == cudaSuccess) c->error = e;
 }
 
+const char* fault_text(CudaContext* c);  // of the first error; nullptr: none
+
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept;
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+size_t packed_offset(WeightType type, int rows, int cols, int row) noexcept;
 void embed(Context* c, const EmbedArgs& a) noexcept;
 void linear(Context* c, const LinearArgs& a) noexcept;
 void norm(Context* c, const NormArgs& a) noexcept;
@@ -46,5 +50,13 @@ void rope_append(Context* c, const RopeAppendArgs& a) noexcept;
 void attention(Context* c, const AttentionArgs& a) noexcept;
 void gather(Context* c, const GatherArgs& a) noexcept;
 void copy_block(Context* c, const CopyBlockArgs& a) noexcept;
+void sample_rows(Context* c, const SampleArgs& a) noexcept;
+void prefetch(Context* c, void* to, const void* from, size_t bytes) noexcept;
+void mark(Context* c, int number) noexcept;
+const char* wait(Context* c, int number) noexcept;
+bool begin_graph(Context* c) noexcept;
+Graph* end_graph(Context* c) noexcept;
+void launch_graph(Context* c, Graph* graph) noexcept;
+void destroy_graph(Context* c, Graph* graph) noexcept;
 
 }  // namespace sluice::kernels::cuda

@@ -63,6 +63,10 @@ void destroy(Context* context) noexcept {
     cudaStreamSynchronize(c->stream);
     cudaStreamDestroy(c->stream);
   }
+  if (c->copies) cudaStreamDestroy(c->copies);
+  if (c->copied) cudaEventDestroy(c->copied);
+  for (cudaEvent_t mark : c->marks)
+    if (mark) cudaEventDestroy(mark);
   delete c->library;
   cudaFree(c->inputs);
   cudaFree(c->parts);
@@ -71,6 +75,12 @@ void destroy(Context* context) noexcept {
   delete c->pool;
   delete c;
 }
+
+size_t inputs_bytes(const ContextOptions& o) {
+  return size_t(std::max(1, o.max_tokens)) * size_t((std::max(1, o.max_dim) + 31) / 32 * 32) * (o.deterministic ? 6 : 4);
+}
+
+size_t context_bytes(const ContextOptions& o) noexcept { return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float); }
 
 Context* create(const ContextOptions& o) noexcept {
   auto* c = new (std::nothrow) CudaContext{};
@@ -86,9 +96,12 @@ Context* create(const ContextOptions& o) noexcept {
   } catch (...) {
     c->pool = nullptr;
   }
-  const size_t bytes = size_t(c->max_tokens) * c->max_dim * (c->deterministic ? 6 : 4);
+  const auto make_event = [](cudaEvent_t* e) { return cudaEventCreateWithFlags(e, cudaEventDisableTiming) == cudaSuccess; };
+  const size_t bytes = inputs_bytes(o);
   if (!c->pool || cudaSetDevice(c->device) != cudaSuccess ||
       cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking) != cudaSuccess ||
+      cudaStreamCreateWithFlags(&c->copies, cudaStreamNonBlocking) != cudaSuccess || !make_event(&c->copied) ||
+      !std::all_of(std::begin(c->marks), std::end(c->marks), [&](cudaEvent_t& e) { return make_event(&e); }) ||
       cudaDeviceGetAttribute(&c->processors, cudaDevAttrMultiProcessorCount, c->device) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->inputs), bytes) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess ||
@@ -116,9 +129,7 @@ void download(Context* context, void* to, const void* from, size_t bytes) noexce
 const char* synchronize(Context* context) noexcept {
   CudaContext* c = of(context);
   if (begin(c)) note(c, cudaStreamSynchronize(c->stream));
-  if (c->error == cudaSuccess) return nullptr;
-  std::snprintf(c->error_text, sizeof c->error_text, "%s: %s", cudaGetErrorName(c->error), cudaGetErrorString(c->error));
-  return c->error_text;
+  return fault_text(c);
 }
 
 constexpr int kMaxDevices = 16;
@@ -134,14 +145,23 @@ KernelTable make_table(int device) {
   t.release_staging = release_staging;
   t.free_bytes = free_bytes;
   t.load = load;
+  t.context_bytes = context_bytes;
   t.create = create;
   t.destroy = destroy;
   t.upload = upload;
   t.download = download;
   t.synchronize = synchronize;
+  t.prefetch = prefetch;
+  t.mark = mark;
+  t.wait = wait;
+  t.begin_graph = begin_graph;
+  t.end_graph = end_graph;
+  t.launch_graph = launch_graph;
+  t.destroy_graph = destroy_graph;
   t.packed_bytes = packed_bytes;
   t.pack_rows = 16;
   t.pack = pack;
+  t.packed_offset = packed_offset;
   t.embed = embed;
   t.linear = linear;
   t.norm = norm;
@@ -149,11 +169,18 @@ KernelTable make_table(int device) {
   t.attention = attention;
   t.gather = gather;
   t.copy_block = copy_block;
+  t.sample = sample_rows;
   t.parallel_for = parallel_for;
   return t;
 }
 
 }  // namespace
+
+const char* fault_text(CudaContext* c) {
+  if (c->error == cudaSuccess) return nullptr;
+  std::snprintf(c->error_text, sizeof c->error_text, "%s: %s", cudaGetErrorName(c->error), cudaGetErrorString(c->error));
+  return c->error_text;
+}
 
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
@@ -164,6 +191,10 @@ size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
 void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
   const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
   std::memcpy(static_cast<char*>(dst) + at, static_cast<const char*>(src) + at, row * size_t(row_end - row_begin));
+}
+
+size_t packed_offset(WeightType type, int, int cols, int row) noexcept {
+  return size_t(row) * quant::row_bytes(*quant::find_format(type), size_t(cols));
 }
 
 }  // namespace cuda

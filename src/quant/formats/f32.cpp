@@ -12,5 +12,5 @@ void encode(const float* src, uint8_t* dst, size_t n) {
   std::memcpy(dst, src, n * 4);
 }
 }  // namespace
-extern const WeightFormat format_f32{WeightType::kF32, "f32", 1, 4, decode, encode};
+extern const WeightFormat format_f32{WeightType::kF32, "f32", 1, 4, decode, encode, nullptr};
 }  // namespace sluice::quant

@@ -15,6 +15,11 @@ void decode(const uint8_t* src, float* dst, size_t n) {
     }
   }
 }
+void scale_random(uint8_t* block, float deviation) {
+  const float d = deviation / 258.0f;  // scales and minimums of 0..63, which vary by themselves
+  put_half(block, d);
+  put_half(block + 2, 7.5f * d);
+}
 }  // namespace
-extern const WeightFormat format_q4_k{WeightType::kQ4_K, "q4_k", 256, 144, decode, nullptr};
+extern const WeightFormat format_q4_k{WeightType::kQ4_K, "q4_k", 256, 144, decode, nullptr, scale_random};
 }  // namespace sluice::quant

@@ -16,6 +16,9 @@ void decode(const uint8_t* src, float* dst, size_t n) {
     }
   }
 }
+void scale_random(uint8_t* block, float deviation) {
+  put_half(block, (block[1] & 1 ? deviation : -deviation) / 9.25f);  // the mean of -16..15 is not 0: signs even it out
+}
 }  // namespace
-extern const WeightFormat format_q5_0{WeightType::kQ5_0, "q5_0", 32, 22, decode, nullptr};
+extern const WeightFormat format_q5_0{WeightType::kQ5_0, "q5_0", 32, 22, decode, nullptr, scale_random};
 }  // namespace sluice::quant

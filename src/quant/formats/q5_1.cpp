@@ -16,6 +16,11 @@ void decode(const uint8_t* src, float* dst, size_t n) {
     }
   }
 }
+void scale_random(uint8_t* block, float deviation) {
+  const float d = deviation / 9.23f;
+  put_half(block, d);
+  put_half(block + 2, -15.5f * d);
+}
 }  // namespace
-extern const WeightFormat format_q5_1{WeightType::kQ5_1, "q5_1", 32, 24, decode, nullptr};
+extern const WeightFormat format_q5_1{WeightType::kQ5_1, "q5_1", 32, 24, decode, nullptr, scale_random};
 }  // namespace sluice::quant

@@ -18,6 +18,11 @@ void decode(const uint8_t* src, float* dst, size_t n) {
     }
   }
 }
+void scale_random(uint8_t* block, float deviation) {
+  const float d = deviation / 527.0f;  // scales and minimums of 0..63, which vary by themselves
+  put_half(block, d);
+  put_half(block + 2, 15.5f * d);
+}
 }  // namespace
-extern const WeightFormat format_q5_k{WeightType::kQ5_K, "q5_k", 256, 176, decode, nullptr};
+extern const WeightFormat format_q5_k{WeightType::kQ5_K, "q5_k", 256, 176, decode, nullptr, scale_random};
 }  // namespace sluice::quant

@@ -16,6 +16,9 @@ void decode(const uint8_t* src, float* dst, size_t n) {
     }
   }
 }
+void scale_random(uint8_t* block, float deviation) {
+  put_half(block + 208, deviation / (73.9f * 18.5f));
+}
 }  // namespace
-extern const WeightFormat format_q6_k{WeightType::kQ6_K, "q6_k", 256, 210, decode, nullptr};
+extern const WeightFormat format_q6_k{WeightType::kQ6_K, "q6_k", 256, 210, decode, nullptr, scale_random};
 }  // namespace sluice::quant

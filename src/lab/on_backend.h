@@ -1,12 +1,11 @@
-// What the conformance tests share: the backends of this machine, random weights in file layout, and
-// guarded arrays in backend memory.
+// What the kernels' checks share: the backends of this machine, random weights in file layout, and guarded arrays in backend
+// memory. A fault (no memory, a sentinel overwritten, a device's error) is thrown as std::runtime_error; run_case catches it.
 #pragma once
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,11 +15,13 @@
 #include "kernels/abi.h"
 #include "quant/weight_format.h"
 
-namespace sluice::kernels::testing {
+namespace sluice::lab {
+
+using namespace kernels;
 
 inline std::vector<const KernelTable*> backends() {
   std::vector<const KernelTable*> all{reference_kernels()};
-  for (const char* isa : {"avx2", "avx512"})
+  for (const char* isa : kCpuIsas)
     if (const KernelTable* t = cpu_kernels(isa, nullptr)) all.push_back(t);
   if (const KernelTable* t = cuda_kernels(0, nullptr)) all.push_back(t);
   const char* only = std::getenv("SLUICE_BACKEND");  // one of them by name
@@ -34,11 +35,11 @@ struct ContextDeleter {
 };
 using ContextPtr = std::unique_ptr<Context, ContextDeleter>;
 // Deterministic by default: what the bitwise contract is held against.
-inline ContextPtr make_context(const KernelTable* t, int threads, int max_tokens = 64, int max_dim = 2048, bool deterministic = true) {
-  Context* c = t->create({.threads = threads, .pin = false, .max_tokens = max_tokens, .max_dim = max_dim,
-                          .device = t->device, .deterministic = deterministic});
-  EXPECT_NE(c, nullptr);
-  return ContextPtr(c, {t});
+inline ContextPtr make_context(const KernelTable& t, int threads, int max_tokens = 64, int max_dim = 2048, bool deterministic = true) {
+  Context* c = t.create({.threads = threads, .pin = false, .max_tokens = max_tokens, .max_dim = max_dim,
+                         .device = t.device, .deterministic = deterministic});
+  if (!c) throw std::runtime_error("no context");
+  return ContextPtr(c, {&t});
 }
 
 // An array in backend memory with known bytes on both sides; read() fails if a kernel wrote there. A host's is on the heap,
@@ -46,14 +47,15 @@ inline ContextPtr make_context(const KernelTable* t, int threads, int max_tokens
 template <class T>
 class OnBackend {
  public:
-  OnBackend(const KernelTable* t, const T* from, size_t n) : t_(t), n_(n) {
+  OnBackend(const KernelTable& table, const T* from, size_t n) : t_(&table), n_(n) {
+    const KernelTable* t = t_;
     std::vector<uint8_t> bytes(total(), kSentinel);
     std::memcpy(bytes.data() + kGuard, from, n * sizeof(T));
     memory_ = static_cast<uint8_t*>(t->host_memory ? std::aligned_alloc(64, (total() + 63) / 64 * 64) : t->allocate(t->device, total()));
     if (t->host_memory) std::memcpy(memory_, bytes.data(), total());
-    else EXPECT_TRUE(memory_ && t->load(t->device, memory_, bytes.data(), total()));
+    else if (!memory_ || !t->load(t->device, memory_, bytes.data(), total())) throw std::runtime_error("no memory on the device");
   }
-  OnBackend(const KernelTable* t, const std::vector<T>& from) : OnBackend(t, from.data(), from.size()) {}
+  OnBackend(const KernelTable& t, const std::vector<T>& from) : OnBackend(t, from.data(), from.size()) {}
   OnBackend(OnBackend&& o) noexcept : t_(o.t_), n_(o.n_), memory_(std::exchange(o.memory_, nullptr)) {}
   OnBackend& operator=(OnBackend&&) = delete;
   ~OnBackend() {
@@ -66,13 +68,9 @@ class OnBackend {
   std::vector<T> read(Context* context) const {
     std::vector<uint8_t> bytes(total());
     t_->download(context, bytes.data(), memory_, total());
-    const char* wrong = t_->synchronize(context);
-    EXPECT_EQ(wrong, nullptr) << wrong;
-    for (size_t i = 0; i < kGuard; ++i) {
-      if (bytes[i] == kSentinel && bytes[kGuard + n_ * sizeof(T) + i] == kSentinel) continue;
-      ADD_FAILURE() << t_->name << ": written outside the array";
-      break;
-    }
+    if (const char* wrong = t_->synchronize(context)) throw std::runtime_error(wrong);
+    for (size_t i = 0; i < kGuard; ++i)
+      if (bytes[i] != kSentinel || bytes[kGuard + n_ * sizeof(T) + i] != kSentinel) throw std::runtime_error("written outside an array");
     std::vector<T> out(n_);
     std::memcpy(out.data(), bytes.data() + kGuard, n_ * sizeof(T));
     return out;
@@ -130,19 +128,32 @@ inline std::vector<float> decode_weight(WeightType type, const std::vector<uint8
   return w;
 }
 
+// 0 where the arrays have the same bits, else infinity.
+inline double bits_differ(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0 ? 0 : HUGE_VAL;
+}
+inline void keep_worst(double& worst, double e) {
+  if (!(e <= worst)) worst = e;  // a NaN stays
+}
+
 // A weight packed for one backend, in its memory.
 struct Packed {
   OnBackend<uint8_t> memory;
   PackedWeight weight;
 };
-inline Packed pack_weight(const KernelTable* t, WeightType type, int rows, int cols, const std::vector<uint8_t>& bytes) {
-  const size_t n = t->packed_bytes(type, rows, cols);
-  std::unique_ptr<uint8_t, void (*)(void*)> staged(static_cast<uint8_t*>(std::aligned_alloc(64, (n + 63) / 64 * 64)), std::free);
-  std::memset(staged.get(), 0xFF, n);
-  for (int r = 0; r < rows; r += 2 * t->pack_rows)  // in parts, as a loader does
-    t->pack(type, rows, cols, bytes.data(), staged.get(), r, std::min(rows, r + 2 * t->pack_rows));
-  Packed p{OnBackend<uint8_t>(t, staged.get(), n), {}};
-  p.weight = {type, rows, cols, p.memory.data(), n};
+// The packed bytes, in parts, as a loader packs them.
+inline std::vector<uint8_t> pack_rows(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file) {
+  std::vector<uint8_t> out(t.packed_bytes(type, rows, cols) + 64, 0xFF);
+  uint8_t* aligned = out.data() + (64 - reinterpret_cast<uintptr_t>(out.data()) % 64) % 64;
+  for (int r = 0; r < rows; r += 2 * t.pack_rows) t.pack(type, rows, cols, file.data(), aligned, r, std::min(rows, r + 2 * t.pack_rows));
+  std::memmove(out.data(), aligned, out.size() - 64);
+  out.resize(out.size() - 64);
+  return out;
+}
+inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file) {
+  const std::vector<uint8_t> bytes = pack_rows(t, type, rows, cols, file);
+  Packed p{OnBackend<uint8_t>(t, bytes), {}};
+  p.weight = {type, rows, cols, p.memory.data(), bytes.size()};
   return p;
 }
 
@@ -150,4 +161,4 @@ constexpr WeightType kAllTypes[] = {WeightType::kF32, WeightType::kF16, WeightTy
                                     WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
                                     WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K};
 
-}  // namespace sluice::kernels::testing
+}  // namespace sluice::lab

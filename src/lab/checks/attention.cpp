@@ -1,9 +1,11 @@
-// rope_append, attention and copy_block of every backend against double precision, and the bitwise contract.
+// rope_append and attention against double precision, and the bitwise contract: a token's result does not depend on the chunk
+// it came in, nor on the threads.
 #include <limits>
 
-#include "tests/conformance/backends.h"
+#include "lab/kernel_check.h"
+#include "lab/on_backend.h"
 
-namespace sluice::kernels::testing {
+namespace sluice::lab {
 namespace {
 
 struct AttentionCase {
@@ -110,7 +112,7 @@ std::vector<double> truth(const Data& d, int s, float scale) {
 
 // One backend's cache and outputs; step() appends and attends tokens [begin, end) of each sequence.
 struct Runner {
-  const KernelTable* t;
+  const KernelTable& t;
   const Data& d;
   ContextPtr context;
   size_t block_bytes;
@@ -118,7 +120,7 @@ struct Runner {
   OnBackend<float> cos, sin, q_norm, k_norm;
   std::vector<std::vector<float>> out;
 
-  Runner(const KernelTable* t, const Data& d, int threads, bool deterministic = true)
+  Runner(const KernelTable& t, const Data& d, int threads, bool deterministic = true)
       : t(t), d(d), context(make_context(t, threads, 1024, 64, deterministic)),
         block_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * d.c.head_dim * dtype_bytes(d.c.dtype)),
         keys(t, std::vector<uint8_t>(block_bytes * d.blocks, 0xFF)), values(t, std::vector<uint8_t>(block_bytes * d.blocks, 0xFF)),
@@ -165,7 +167,7 @@ struct Runner {
     r.eps = kEps;
     r.style = c.style;
     r.cos_table = cos.data(), r.sin_table = sin.data();
-    t->rope_append(context.get(), r);
+    t.rope_append(context.get(), r);
     AttentionArgs a;
     a.batch = batch;
     a.cache = cache;
@@ -174,7 +176,7 @@ struct Runner {
     a.scale = scale();
     a.window = c.window, a.softcap = c.softcap;
     a.out = y.data(), a.out_stride = hd;
-    t->attention(context.get(), a);
+    t.attention(context.get(), a);
     const std::vector<float> got = y.read(context.get());
     queries.read(context.get());  // for what is around them
     for (size_t s = 0; s < c.lengths.size(); ++s)
@@ -200,7 +202,7 @@ struct Runner {
   float scale() const { return 1.0f / std::sqrt(float(d.c.head_dim)); }
 };
 
-std::vector<AttentionCase> attention_cases() {
+std::vector<AttentionCase> shapes() {
   constexpr auto kInter = RopeStyle::kInterleaved, kHalves = RopeStyle::kHalves;
   return {
       {DType::kF16, 9, 3, 64, 64, 16, 0, 0, kInter, false, {37}},
@@ -221,120 +223,148 @@ std::vector<AttentionCase> attention_cases() {
   };
 }
 
-std::string describe(const KernelTable* t, const AttentionCase& c) {
-  return std::string(t->name) + " " + std::string(dtype_name(c.dtype)) + " D=" + std::to_string(c.head_dim) +
-         " window=" + std::to_string(c.window) + " first length=" + std::to_string(c.lengths[0]);
+std::string describe(const AttentionCase& c) {
+  return std::string(dtype_name(c.dtype)) + " D=" + std::to_string(c.head_dim) + " heads=" + std::to_string(c.q_heads) + "/" +
+         std::to_string(c.kv_heads) + " window=" + std::to_string(c.window) + " length=" + std::to_string(c.lengths[0]);
 }
 
-TEST(Attention, AgreesWithDoublePrecision) {
-  for (const AttentionCase& c : attention_cases()) {
-    const Data d(c);
-    std::vector<std::vector<double>> want;
-    for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1.0f / std::sqrt(float(c.head_dim))));
-    for (const KernelTable* t : backends()) {
-      for (const auto& [deterministic, chunk] : {std::pair{true, 200}, {false, 200}, {false, 5}, {false, 1}}) {
-        if (!deterministic && t->batch_invariant) continue;  // nothing else to see
-        SCOPED_TRACE(describe(t, c) + " chunk=" + std::to_string(chunk) + (deterministic ? " deterministic" : ""));
-        Runner r(t, d, 2, deterministic);
-        r.run(chunk);
-        // Values are near 1. A rotated key in float may round to the other neighbour in the cache's type: one part in 2^11
-        // (f16) or 2^8 (bf16) of a key's element, which moves a score by little and an output by less. Half products round
-        // queries and weights to the cache's type too: as much again for scores, and a part in 2^11 or 2^8 of each weight,
-        // which is less than that of the output.
-        const double factor = t->half_products && !deterministic ? 2 : 1;
-        const double allowed = c.dtype == DType::kF32 ? 2e-5 : factor * (c.dtype == DType::kF16 ? 2e-3 : 1.5e-2);
-        for (size_t s = 0; s < want.size(); ++s)
-          for (size_t i = 0; i < want[s].size(); ++i) ASSERT_NEAR(r.out[s][i], want[s][i], allowed) << "element " << i;
-      }
-    }
-  }
+// Values are near 1. A rotated key in float may round to the other neighbour in the cache's type: one part in 2^11 (f16) or
+// 2^8 (bf16) of a key's element, which moves a score by little and an output by less. Half products round queries and weights
+// to the cache's type too: as much again for scores, and a part in 2^11 or 2^8 of each weight, which is less than that of the
+// output.
+double allowed(DType type, bool half_products) {
+  return type == DType::kF32 ? 2e-5 : (half_products ? 2 : 1) * (type == DType::kF16 ? 2e-3 : 1.5e-2);
 }
 
-TEST(Attention, TokensDoNotDependOnChunksOrThreads) {
-  for (const AttentionCase& c : attention_cases()) {
-    const Data d(c);
-    for (const KernelTable* t : backends()) {
-      SCOPED_TRACE(describe(t, c));
-      const bool slow = t == reference_kernels() && c.lengths[0] > 500;
-      Runner want(t, d, 1);
-      want.run(1024);
-      for (int threads : {1, 2, 3})
-        for (int chunk : {1, 3, 7, 33, 512}) {
-          if (!t->host_memory && threads != 2) continue;  // no kernel runs on the host's threads
-          if ((slow && threads != 2) || (chunk == 1 && threads == 3)) continue;
-          Runner r(t, d, threads);
-          r.run(chunk);
-          for (size_t s = 0; s < c.lengths.size(); ++s)
-            ASSERT_EQ(0, std::memcmp(r.out[s].data(), want.out[s].data(), r.out[s].size() * sizeof(float)))
-                << "chunk " << chunk << " threads " << threads << " sequence " << s;
-        }
-    }
+Verdict agrees(const KernelTable& t, const AttentionCase& c) {
+  const Data d(c);
+  std::vector<std::vector<double>> want;
+  for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1 / std::sqrt(float(c.head_dim))));
+  Verdict v;
+  for (const auto& [deterministic, chunk] : {std::pair{true, 200}, {false, 200}, {false, 5}, {false, 1}}) {
+    if (!deterministic && t.batch_invariant) continue;  // nothing else to see
+    Runner r(t, d, 2, deterministic);
+    r.run(chunk);
+    const double most = allowed(c.dtype, t.half_products && !deterministic);
+    for (size_t s = 0; s < want.size(); ++s)
+      for (size_t i = 0; i < want[s].size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / most);
   }
+  return v;
+}
+
+Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
+  const Data d(c);
+  const bool slow = &t == reference_kernels() && c.lengths[0] > 500;
+  Runner want(t, d, 1);
+  want.run(1024);
+  for (int threads : {1, 2, 3})
+    for (int chunk : {1, 3, 7, 33, 512}) {
+      if (!t.host_memory && threads != 2) continue;  // no kernel runs on the host's threads
+      if ((slow && threads != 2) || (chunk == 1 && threads == 3)) continue;
+      Runner r(t, d, threads);
+      r.run(chunk);
+      for (size_t s = 0; s < c.lengths.size(); ++s)
+        if (bits_differ(r.out[s], want.out[s]) != 0)
+          return {0, "other bits with chunks of " + std::to_string(chunk) + " and " + std::to_string(threads) + " threads"};
+    }
+  return {};
 }
 
 // A poisoned token of the same chunk is seen by later tokens only.
-TEST(Attention, EarlierTokensDoNotSeeLaterValues) {
+Verdict no_later_values(const KernelTable& t) {
   const AttentionCase c{DType::kF32, 4, 2, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {90}};
   const Data clean(c);
   Data poisoned(c);
   for (int i = 0; i < 2 * 64; ++i) poisoned.v[0][size_t(70) * 2 * 64 + i] = std::numeric_limits<float>::quiet_NaN();
-  for (const KernelTable* t : backends()) {
-    Runner a(t, clean, 2), b(t, poisoned, 2);
-    a.run(90);
-    b.run(90);
-    ASSERT_EQ(0, std::memcmp(a.out[0].data(), b.out[0].data(), size_t(70) * 4 * 64 * sizeof(float))) << t->name;
-    EXPECT_TRUE(std::isnan(b.out[0][size_t(70) * 4 * 64])) << t->name;
-  }
+  Runner a(t, clean, 2), b(t, poisoned, 2);
+  a.run(90);
+  b.run(90);
+  if (std::memcmp(a.out[0].data(), b.out[0].data(), size_t(70) * 4 * 64 * sizeof(float)) != 0) return {0, "an earlier token saw it"};
+  if (!std::isnan(b.out[0][size_t(70) * 4 * 64])) return {0, "the token itself did not"};
+  return {};
 }
 
-TEST(Attention, LargeValuesDoNotBecomeInfiniteInHalfPrecision) {
+Verdict large_values(const KernelTable& t) {
   const AttentionCase c{DType::kF16, 1, 1, 32, 32, 16, 0, 0, RopeStyle::kHalves, false, {20}};
   Data d(c);
   for (float& v : d.v[0]) v *= 1e6f;
-  for (const KernelTable* t : backends()) {
-    Runner r(t, d, 1);
-    r.run(20);
-    for (float y : r.out[0]) ASSERT_TRUE(std::isfinite(y) && std::abs(y) <= 65504.0f) << t->name;
-  }
+  Runner r(t, d, 1);
+  r.run(20);
+  for (float y : r.out[0])
+    if (!(std::isfinite(y) && std::abs(y) <= 65504.0f)) return {0, "not finite"};
+  return {};
 }
 
-TEST(CopyBlock, CopiesKeysAndValuesOfOneBlock) {
-  for (const KernelTable* t : backends()) {
-    const ContextPtr context = make_context(t, 1);
-    std::vector<uint8_t> keys(4 * 128), values(4 * 128);
-    for (size_t i = 0; i < keys.size(); ++i) keys[i] = uint8_t(i / 128), values[i] = uint8_t(10 + i / 128);
-    const OnBackend<uint8_t> k(t, keys), v(t, values);
-    t->copy_block(context.get(), {{DType::kF16, k.data(), v.data(), 128}, 2, 1});
-    keys = k.read(context.get());
-    values = v.read(context.get());
-    for (int b = 0; b < 4; ++b) {
-      EXPECT_EQ(keys[size_t(b) * 128 + 127], b == 1 ? 2 : b);
-      EXPECT_EQ(values[size_t(b) * 128], b == 1 ? 12 : 10 + b);
+std::vector<KernelCase> cases() {
+  std::vector<KernelCase> out;
+  for (const AttentionCase& c : shapes()) out.push_back({describe(c), [c](const KernelTable& t) { return agrees(t, c); }});
+  for (const AttentionCase& c : shapes())
+    out.push_back({"chunks and threads " + describe(c), [c](const KernelTable& t) { return chunks_and_threads(t, c); }});
+  out.push_back({"earlier tokens do not see later values", no_later_values});
+  out.push_back({"large values stay finite in half precision", large_values});
+  return out;
+}
+
+// `sequences` of `length` cached tokens each, the last `tokens` of each asking.
+SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int tokens, int length, int heads, int kv_heads, int dim) {
+  constexpr int kBlockTokens = 16;
+  struct State {
+    std::vector<OnBackend<uint8_t>> cache;
+    std::vector<OnBackend<float>> floats;
+    std::vector<OnBackend<int32_t>> arrays;
+    AttentionArgs args;
+  };
+  auto s = std::make_shared<State>();
+  const int blocks = (length + kBlockTokens - 1) / kBlockTokens;
+  const size_t block_bytes = size_t(kv_heads) * kBlockTokens * dim * 2;
+  std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
+  for (int i = 0; i < sequences; ++i) {
+    for (int k = 0; k < tokens; ++k) {
+      positions.push_back(length - tokens + k);
+      sequence_of.push_back(i);
     }
+    query_begin.push_back(int32_t(positions.size()));
+    kv_len.push_back(length);
+    for (int b = 0; b < blocks; ++b) block_ids.push_back(i * blocks + blocks - 1 - b);
+    block_begin.push_back(int32_t(block_ids.size()));
   }
+  Rng rng(2);
+  std::vector<uint16_t> halves(block_bytes / 2 * blocks * sequences);
+  for (uint16_t& h : halves) h = float_to_half(rng.normalish());
+  for (int i = 0; i < 2; ++i) s->cache.emplace_back(t, reinterpret_cast<const uint8_t*>(halves.data()), 2 * halves.size());
+  s->floats.emplace_back(t, random_floats(rng, positions.size() * size_t(heads * dim)));
+  s->floats.emplace_back(t, std::vector<float>(positions.size() * size_t(heads * dim)));
+  for (const auto* a : {&positions, &sequence_of, &query_begin, &kv_len, &block_begin, &block_ids}) s->arrays.emplace_back(t, *a);
+  AttentionArgs& a = s->args;
+  a.batch = {int(positions.size()), sequences, s->arrays[0].data(), s->arrays[1].data(), s->arrays[2].data(),
+             s->arrays[3].data(), s->arrays[4].data(), s->arrays[5].data(), kBlockTokens};
+  a.cache = {DType::kF16, s->cache[0].data(), s->cache[1].data(), block_bytes};
+  a.q_heads = heads, a.kv_heads = kv_heads, a.head_dim = dim;
+  a.q = s->floats[0].data(), a.q_stride = heads * dim;
+  a.scale = 1 / std::sqrt(float(dim));
+  a.out = s->floats[1].data(), a.out_stride = heads * dim;
+  SpeedRun run;
+  run.bytes = 2.0 * double(block_bytes) * blocks * sequences;
+  for (int32_t p : positions) run.flops += 4.0 * (p + 1) * heads * dim;
+  run.call = [s, &t, context] { t.attention(context, s->args); };
+  return run;
 }
 
-TEST(ParallelFor, CallsEveryIndex) {
-  for (const KernelTable* t : backends()) {
-    const ContextPtr context = make_context(t, 3);
-    std::vector<int> hits(77, 0);
-    const auto hit_one = [](void* p, int i) noexcept { ++(*static_cast<std::vector<int>*>(p))[size_t(i)]; };
-    t->parallel_for(context.get(), 77, hit_one, &hits);
-    for (int hit : hits) EXPECT_EQ(hit, 1);
-  }
-}
-
-TEST(Backends, AreChosenByName) {
-  EXPECT_FALSE(backends().empty()) << "the backend that SLUICE_BACKEND names is not here";
-  const char* why = nullptr;
-  EXPECT_EQ(cpu_kernels("sse9", &why), nullptr);
-  EXPECT_NE(why, nullptr);
-  if (const KernelTable* best = cpu_kernels("", &why)) {
-    EXPECT_EQ(why, nullptr);
-    EXPECT_EQ(best, cpu_kernels(best->name, nullptr));
-  }
-  EXPECT_EQ(reference_kernels()->packed_bytes(WeightType::kQ4_K, 4, 100), 0u);  // not whole blocks
+std::vector<SpeedCase> speeds() {
+  std::vector<SpeedCase> out;
+  struct Shape { int sequences, tokens, length, heads, kv_heads, dim; };
+  for (const Shape& x : {Shape{1, 1, 512, 9, 3, 64}, {4, 1, 7936, 9, 3, 64}, {16, 1, 256, 9, 3, 64}, {1, 512, 512, 9, 3, 64},
+                         {1, 512, 4096, 9, 3, 64}, {4, 1, 7936, 12, 2, 128}, {1, 512, 512, 4, 1, 256}})
+    out.push_back({"S=" + std::to_string(x.sequences) + " T=" + std::to_string(x.sequences * x.tokens) + " of " + std::to_string(x.length) + " heads " +
+                       std::to_string(x.heads) + "/" + std::to_string(x.kv_heads) + " of " + std::to_string(x.dim),
+                   false, [x](const KernelTable& t, Context* c) { return prepare(t, c, x.sequences, x.tokens, x.length, x.heads, x.kv_heads, x.dim); }});
+  return out;
 }
 
 }  // namespace
-}  // namespace sluice::kernels::testing
+
+extern const KernelCheck check_attention{
+    "attention", "f32 cache 2e-5 (float sums), f16 2e-3 and bf16 1.5e-2 (a rotated key may round to its other neighbour); chunks and threads: no bit",
+    cases, speeds};
+
+}  // namespace sluice::lab

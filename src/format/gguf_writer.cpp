@@ -1,0 +1,131 @@
+#include "format/gguf_writer.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "format/gguf_types.h"
+
+namespace sluice::format {
+namespace {
+
+constexpr size_t kAlignment = 32;
+
+// A file's beginning, in memory: everything before the tensors' data.
+class Head {
+ public:
+  template <class T>
+  void put(T v) { bytes_.append(reinterpret_cast<const char*>(&v), sizeof v); }
+  void text(std::string_view s) {
+    put(uint64_t(s.size()));
+    bytes_ += s;
+  }
+  void raw(std::string_view s) { bytes_ += s; }
+  void pad() { bytes_.resize((bytes_.size() + kAlignment - 1) / kAlignment * kAlignment); }
+  const std::string& bytes() const { return bytes_; }
+
+  void value(const Value& v) {
+    std::visit([this](const auto& x) { one(x); }, v);
+  }
+
+ private:
+  static bool fits_u32(int64_t i) { return i >= 0 && i <= int64_t(std::numeric_limits<uint32_t>::max()); }
+  static bool fits_i32(int64_t i) { return i == int64_t(int32_t(i)); }
+
+  void one(int64_t i) {
+    put<uint32_t>(fits_u32(i) ? kU32 : kI64);
+    if (fits_u32(i)) put(uint32_t(i));
+    else put(i);
+  }
+  void one(double d) {
+    put<uint32_t>(kF32);
+    put(float(d));
+  }
+  void one(bool b) {
+    put<uint32_t>(kBool);
+    put(uint8_t(b));
+  }
+  void one(const std::string& s) {
+    put<uint32_t>(kString);
+    text(s);
+  }
+  void array(uint32_t type, size_t count) {
+    put<uint32_t>(kArray);
+    put(type);
+    put(uint64_t(count));
+  }
+  void one(const std::vector<int64_t>& a) {
+    const bool small = std::all_of(a.begin(), a.end(), fits_i32);
+    array(small ? kI32 : kI64, a.size());
+    for (int64_t i : a) {
+      if (small) put(int32_t(i));
+      else put(i);
+    }
+  }
+  void one(const std::vector<double>& a) {
+    array(kF32, a.size());
+    for (double d : a) put(float(d));
+  }
+  void one(const std::vector<bool>& a) {
+    array(kBool, a.size());
+    for (bool b : a) put(uint8_t(b));
+  }
+  void one(const std::vector<std::string>& a) {
+    array(kString, a.size());
+    for (const std::string& s : a) text(s);
+  }
+
+  std::string bytes_;
+};
+
+std::string make_head(const Metadata& metadata, std::span<const TensorEntry> tensors) {
+  Head head;
+  head.raw("GGUF");
+  head.put(uint32_t{3});
+  head.put(uint64_t(tensors.size()));
+  head.put(uint64_t(metadata.all().size()));
+  for (const auto& [key, value] : metadata.all()) {
+    head.text(key);
+    head.value(value);
+  }
+  uint64_t offset = 0;
+  for (const TensorEntry& t : tensors) {
+    head.text(t.name);
+    head.put(uint32_t(t.dims.size()));
+    for (int64_t d : t.dims) head.put(uint64_t(d));
+    head.put(t.type_id);
+    head.put(offset);
+    offset += (t.bytes.size() + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  head.pad();
+  return head.bytes();
+}
+
+}  // namespace
+
+Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors) {
+  const std::string part = path + ".part";
+  const auto failed = [&] { return Error{ErrorCode::kIo, path + ": " + std::strerror(errno), {}}; };
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);
+  if (!file) return failed();
+  const auto write = [&](const void* p, size_t n) { return n == 0 || std::fwrite(p, 1, n, file.get()) == n; };
+  const std::string head = make_head(metadata, tensors);
+  bool written = write(head.data(), head.size());
+  static constexpr char kZeros[kAlignment] = {};
+  for (const TensorEntry& t : tensors) {
+    const size_t rest = t.bytes.size() % kAlignment;
+    written = written && write(t.bytes.data(), t.bytes.size()) && write(kZeros, rest ? kAlignment - rest : 0);
+  }
+  written = std::fclose(file.release()) == 0 && written;
+  if (!written || std::rename(part.c_str(), path.c_str()) != 0) {
+    const Error e = failed();
+    std::remove(part.c_str());
+    return e;
+  }
+  return {};
+}
+
+}  // namespace sluice::format

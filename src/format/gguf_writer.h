@@ -1,0 +1,17 @@
+// Writes GGUF (version 3, little-endian, one part; ggml docs/gguf.md): what open_gguf reads, other programs do too.
+// Integers become u32 where they fit, else i64; arrays of integers i32 where they fit; floats f32. Any thread.
+#pragma once
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "format/metadata.h"
+#include "format/weight_file.h"
+
+namespace sluice::format {
+
+// The file appears under its name when it is complete. Tensors keep their order; each needs its bytes.
+// Errors: kIo (the reason of the system).
+Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors);
+
+}  // namespace sluice::format

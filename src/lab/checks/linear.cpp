@@ -1,0 +1,309 @@
+// linear against double precision, and the bitwise contract: a row depends on its own inputs alone.
+#include <memory>
+
+#include "kernels/backend_buffer.h"
+#include "lab/kernel_check.h"
+#include "lab/on_backend.h"
+
+namespace sluice::lab {
+namespace {
+
+struct LinearCase {
+  WeightType type;
+  int tokens, rows, cols;
+  Prologue prologue;
+  bool bias, accumulate;
+};
+
+std::string describe(const LinearCase& c) {
+  return quant::find_format(c.type)->name + std::string(" T=") + std::to_string(c.tokens) +
+         " N=" + std::to_string(c.rows) + " K=" + std::to_string(c.cols) + " prologue=" + std::to_string(int(c.prologue));
+}
+
+// Everything a case needs but the backend.
+struct LinearData {
+  std::vector<uint8_t> bytes;
+  std::vector<float> x, norm, bias, before;
+  int x_cols;
+  LinearData(const LinearCase& c, uint64_t seed) {
+    Rng rng(seed);
+    bytes = random_weight(rng, c.type, c.rows, c.cols);
+    x_cols = c.prologue == Prologue::kSiluMul || c.prologue == Prologue::kGeluMul ? 2 * c.cols : c.cols;
+    x = random_floats(rng, size_t(c.tokens) * x_cols);
+    norm = random_floats(rng, size_t(c.cols));
+    bias = random_floats(rng, size_t(c.rows));
+    before = random_floats(rng, size_t(c.tokens) * c.rows);
+  }
+};
+
+struct Truth {
+  std::vector<double> y;
+  std::vector<double> size;   // root of the sum of the squared terms of each output: what float rounding is measured by
+  std::vector<double> noise;  // the same of weight * (largest input of its block) / 254: what int8 inputs may be off by
+  // The largest error of got, in units of what is allowed. Float sums: a few roundings, 1e-5 of size. Int8 inputs: an error
+  // uniform in +-amax / 254 has a deviation of that over sqrt(3); six deviations, since there are many outputs.
+  // Half products: both factors rounded to 11 bits (tf32, f16) are off by at most 2^-11 of themselves, a term by a deviation of
+  // 4e-4, and again six; inputs rounded to bf16's 8 bits by at most 2^-8, a term by a deviation of 1.6e-3, and six of those.
+  double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5) const {
+    double worst = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double allowed = float_error * size[i] + (int8_inputs ? 6 / std::sqrt(3.0) * noise[i] : 0) + 1e-30;
+      keep_worst(worst, std::abs(got[i] - y[i]) / allowed);
+    }
+    return worst;
+  }
+};
+
+Truth truth(const LinearCase& c, const LinearData& d) {
+  const std::vector<float> w = decode_weight(c.type, d.bytes, c.rows, c.cols);
+  Truth out;
+  out.y.resize(size_t(c.tokens) * c.rows);
+  out.size.resize(out.y.size());
+  out.noise.resize(out.y.size());
+  std::vector<double> in(size_t(c.cols));
+  for (int t = 0; t < c.tokens; ++t) {
+    const float* x = d.x.data() + size_t(t) * d.x_cols;
+    double square = 0;
+    for (int k = 0; k < c.cols; ++k) square += double(x[k]) * x[k];
+    const double factor = 1 / std::sqrt(square / c.cols + 1e-5);
+    for (int k = 0; k < c.cols; ++k) {
+      const double v = x[k];
+      switch (c.prologue) {
+        case Prologue::kNone: in[k] = v; break;
+        case Prologue::kRmsNorm: in[k] = v * factor * d.norm[k]; break;
+        case Prologue::kSiluMul: in[k] = v / (1 + std::exp(-v)) * x[c.cols + k]; break;
+        case Prologue::kGeluMul:
+          in[k] = 0.5 * v * (1 + std::tanh(std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v))) * x[c.cols + k];
+          break;
+      }
+    }
+    std::vector<double> largest(size_t(c.cols) / 32 + 1, 0);
+    for (int k = 0; k < c.cols; ++k) largest[k / 32] = std::max(largest[k / 32], std::abs(in[k]));
+    for (int n = 0; n < c.rows; ++n) {
+      const double bias = c.bias ? d.bias[n] : 0, before = c.accumulate ? d.before[size_t(t) * c.rows + n] : 0;
+      double sum = bias + before, square = bias * bias + before * before, noise = 0;
+      for (int k = 0; k < c.cols; ++k) {
+        const double term = in[k] * w[size_t(n) * c.cols + k];
+        sum += term;
+        square += term * term;
+        noise += std::pow(largest[k / 32] / 254 * w[size_t(n) * c.cols + k], 2);
+      }
+      out.y[size_t(t) * c.rows + n] = sum;
+      out.size[size_t(t) * c.rows + n] = std::sqrt(square);
+      out.noise[size_t(t) * c.rows + n] = std::sqrt(noise);
+    }
+  }
+  return out;
+}
+
+// A case in one backend's memory.
+struct LinearRun {
+  const KernelTable& t;
+  const LinearCase& c;
+  int x_cols;
+  Packed w;
+  OnBackend<float> x, norm, bias;
+  LinearRun(const KernelTable& t, const LinearCase& c, const LinearData& d)
+      : t(t), c(c), x_cols(d.x_cols), w(pack_weight(t, c.type, c.rows, c.cols, d.bytes)), x(t, d.x), norm(t, d.norm), bias(t, d.bias) {}
+
+  // Tokens [begin, end) of the case in one call.
+  void call(Context* context, float* y, int begin, int end) const {
+    LinearArgs a;
+    a.num_tokens = end - begin;
+    a.x = x.data() + size_t(begin) * x_cols;
+    a.x_stride = x_cols;
+    a.prologue = c.prologue;
+    a.norm_weight = norm.data();
+    a.eps = 1e-5f;
+    a.num_outputs = 1;
+    a.out[0] = {w.weight, c.bias ? bias.data() : nullptr, y + size_t(begin) * c.rows, c.rows, c.accumulate};
+    t.linear(context, a);
+  }
+  // All of them, `chunk` a call.
+  std::vector<float> outputs(Context* context, const std::vector<float>& before, int chunk) const {
+    const OnBackend<float> y(t, before);
+    for (int i = 0; i < c.tokens; i += chunk) call(context, y.data(), i, std::min(c.tokens, i + chunk));
+    return y.read(context);
+  }
+};
+
+std::vector<LinearCase> shapes() {
+  std::vector<LinearCase> cases;
+  const Prologue prologues[] = {Prologue::kNone, Prologue::kRmsNorm, Prologue::kSiluMul, Prologue::kGeluMul};
+  int i = 0;
+  for (WeightType type : kAllTypes) {
+    const int block = quant::find_format(type)->block_elements, unit = block == 1 ? 33 : block;
+    for (int tokens : {1, 2, 3, 5, 8, 13, 40})
+      for (int rows : {1, 16, 23, 80})
+        cases.push_back({type, tokens, rows, unit * (1 + i % 5), prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+    cases.push_back({type, 4, 48, block == 1 ? 5 : block, Prologue::kNone, false, false});
+    cases.push_back({type, 300, 33, block == 1 ? 67 : block, Prologue::kRmsNorm, true, true});
+  }
+  // Rows of whole groups of 64 halves, which products on tensor cores want; the edges of tiles of 8 tokens and 16 rows.
+  for (WeightType type : {WeightType::kF16, WeightType::kBF16})
+    for (int tokens : {1, 2, 3, 7, 8, 9, 16, 17, 40})
+      for (int rows : {1, 16, 40, 200})
+        for (int cols : {64, 576, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  return cases;
+}
+
+// Float sums, int8 inputs and half products, as Truth::error allows them.
+Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
+  const LinearData d(c, seed);
+  const Truth want = truth(c, d);
+  const bool int8_inputs = t.int8_inputs && quant::find_format(c.type)->block_elements != 1;
+  Verdict v;
+  for (bool deterministic : {false, true}) {
+    if (deterministic && t.batch_invariant) continue;  // nothing else to see
+    const ContextPtr context = make_context(t, 2, 320, 2048, deterministic);
+    const std::vector<float> y = LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens);
+    const bool halves = t.half_products && !deterministic, bf16_inputs = (t.bf16_inputs || halves) && c.type == WeightType::kBF16;
+    keep_worst(v.error, want.error(y, int8_inputs, bf16_inputs ? 1e-2 : halves ? 2.5e-3 : 1e-5));
+  }
+  return v;
+}
+
+// Whole numbers with 127 in every block survive quantisation, so only float sums are left to differ.
+Verdict whole_numbers(const KernelTable& t, WeightType type) {
+  Verdict v;
+  const ContextPtr context = make_context(t, 2);
+  for (int tokens = 1; tokens <= 9; ++tokens) {
+    const LinearCase c{type, tokens, 39, 768, Prologue::kNone, true, true};
+    LinearData d(c, uint64_t(tokens) + 40);
+    Rng rng(uint64_t(tokens) + 90);
+    for (size_t i = 0; i < d.x.size(); ++i) d.x[i] = i % 32 == 5 ? 127.0f : float(int(rng.below(255)) - 127);
+    keep_worst(v.error, truth(c, d).error(LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens), false));
+  }
+  return v;
+}
+
+Verdict rows_stand_alone(const KernelTable& t, WeightType type) {
+  const LinearCase c{type, 33, 72, 512, Prologue::kRmsNorm, true, true};
+  const LinearData d(c, 77);
+  const LinearRun run(t, c, d);
+  const ContextPtr one = make_context(t, 1);
+  const std::vector<float> want = run.outputs(one.get(), d.before, 1);
+  for (int threads : {1, 2, 3}) {
+    const ContextPtr context = make_context(t, threads);
+    for (int tokens = 1; tokens <= 33; ++tokens)
+      if (bits_differ(run.outputs(context.get(), d.before, tokens), want) != 0)
+        return {0, "other bits with T=" + std::to_string(tokens) + " and " + std::to_string(threads) + " threads"};
+  }
+  return {};
+}
+
+// The largest quants against the largest inputs: nothing may saturate.
+Verdict extreme_quants(const KernelTable& t) {
+  Verdict v;
+  for (int fill : {0x00, 0x7F, 0x80, 0xFF})
+    for (float sign : {1.0f, -1.0f}) {
+      const LinearCase c{WeightType::kQ8_0, 3, 16, 64, Prologue::kNone, false, false};
+      LinearData d(c, 3);
+      for (size_t i = 0; i < d.bytes.size(); ++i)
+        if (i % 34 >= 2) d.bytes[i] = uint8_t(fill);
+      for (float& x : d.x) x = sign;
+      keep_worst(v.error, truth(c, d).error(LinearRun(t, c, d).outputs(make_context(t, 1).get(), d.before, c.tokens), false));
+    }
+  return v;
+}
+
+Verdict several_outputs(const KernelTable& t) {
+  const WeightType types[] = {WeightType::kQ4_K, WeightType::kF16, WeightType::kQ6_K};
+  const int rows[] = {64, 17, 40}, tokens = 9, cols = 256;
+  Rng rng(9);
+  const OnBackend<float> x(t, random_floats(rng, size_t(tokens) * cols));
+  const ContextPtr context = make_context(t, 2);
+  std::vector<Packed> packed;
+  std::vector<OnBackend<float>> apart, together;
+  LinearArgs a;
+  a.num_tokens = tokens;
+  a.x = x.data();
+  a.x_stride = cols;
+  for (int i = 0; i < 3; ++i) {
+    packed.push_back(pack_weight(t, types[i], rows[i], cols, random_weight(rng, types[i], rows[i], cols)));
+    apart.emplace_back(t, std::vector<float>(size_t(tokens) * rows[i]));
+    together.emplace_back(t, std::vector<float>(size_t(tokens) * rows[i]));
+    a.num_outputs = 1;
+    a.out[0] = {packed[i].weight, nullptr, apart[i].data(), rows[i], false};
+    t.linear(context.get(), a);
+  }
+  a.num_outputs = 3;
+  for (int i = 0; i < 3; ++i) a.out[i] = {packed[i].weight, nullptr, together[i].data(), rows[i], false};
+  t.linear(context.get(), a);
+  Verdict v;
+  for (int i = 0; i < 3; ++i) keep_worst(v.error, bits_differ(apart[i].read(context.get()), together[i].read(context.get())));
+  a.num_tokens = 0;
+  t.linear(context.get(), a);  // nothing to do, and nothing goes wrong
+  if (const char* wrong = t.synchronize(context.get())) v.fault = wrong;
+  return v;
+}
+
+std::vector<KernelCase> cases() {
+  std::vector<KernelCase> out;
+  uint64_t seed = 1;
+  for (const LinearCase& c : shapes()) out.push_back({describe(c), [c, s = seed++](const KernelTable& t) { return agrees(t, c, s); }});
+  for (WeightType type : kAllTypes) {
+    const std::string name = quant::find_format(type)->name;
+    out.push_back({"whole numbers " + name, [type](const KernelTable& t) { return whole_numbers(t, type); }});
+    out.push_back({"rows alone or together " + name, [type](const KernelTable& t) { return rows_stand_alone(t, type); }});
+  }
+  out.push_back({"extreme quants", extreme_quants});
+  out.push_back({"several outputs of one input", several_outputs});
+  return out;
+}
+
+// One matrix many times over, so that a step's weights come from memory; or one that stays in caches.
+SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int tokens, int rows, int cols, bool cold) {
+  struct State {
+    BackendBuffer weights;  // as a model has them: huge pages and all
+    std::unique_ptr<OnBackend<float>> x, y;
+    LinearArgs args;
+    size_t next = 0;
+  };
+  const size_t bytes = t.packed_bytes(type, rows, cols);
+  if (bytes == 0) return {};
+  constexpr size_t kColdBytes = size_t{192} << 20;
+  auto s = std::make_shared<State>();
+  Rng rng(1);
+  const std::vector<uint8_t> file = random_weight(rng, type, rows, cols);
+  const std::vector<uint8_t> packed = pack_rows(t, type, rows, cols, file);
+  s->weights = BackendBuffer(t, bytes * (cold ? std::max<size_t>(2, kColdBytes / bytes) : 1));
+  for (size_t at = 0; at < s->weights.bytes(); at += bytes)
+    if (!s->weights.ok() || !t.load(t.device, s->weights.as<uint8_t>() + at, packed.data(), bytes)) return {};
+  s->x = std::make_unique<OnBackend<float>>(t, random_floats(rng, size_t(tokens) * cols));
+  s->y = std::make_unique<OnBackend<float>>(t, std::vector<float>(size_t(tokens) * rows));
+  s->args.num_tokens = tokens;
+  s->args.x = s->x->data();
+  s->args.x_stride = cols;
+  s->args.num_outputs = 1;
+  SpeedRun run;
+  run.bytes = double(bytes) + 4.0 * tokens * (rows + cols);
+  run.flops = 2.0 * tokens * rows * cols;
+  run.call = [s, &t, context, type, rows, cols, bytes] {
+    const uint8_t* at = s->weights.as<uint8_t>() + s->next++ % (s->weights.bytes() / bytes) * bytes;
+    s->args.out[0] = {{type, rows, cols, at, bytes}, nullptr, s->y->data(), rows, false};
+    t.linear(context, s->args);
+  };
+  return run;
+}
+
+std::vector<SpeedCase> speeds() {
+  std::vector<SpeedCase> out;
+  for (WeightType type : kAllTypes)
+    for (const auto& [tokens, cold] : {std::pair{1, true}, {4, true}, {16, true}, {1, false}, {4, false}, {16, false}, {512, false}}) {
+      const int rows = 1536, cols = 768;
+      out.push_back({quant::find_format(type)->name + std::string(" T=") + std::to_string(tokens) + (cold ? " cold" : ""), cold,
+                     [=, tokens = tokens, cold = cold](const KernelTable& t, Context* c) { return prepare(t, c, type, tokens, rows, cols, cold); }});
+    }
+  return out;
+}
+
+}  // namespace
+
+extern const KernelCheck check_linear{
+    "linear",
+    "float sums: 1e-5 of the terms' root sum of squares; int8 inputs: six deviations of an error uniform in half a quant; half "
+    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-8; whole numbers as float sums; rows alone, together and shared: no bit",
+    cases, speeds};
+
+}  // namespace sluice::lab
