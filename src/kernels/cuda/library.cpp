@@ -12,7 +12,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr size_t kWorkspaceBytes = Library::kWorkspaceBytes;
 
 // Tokens for which one choice serves: every step of a server has another number of them.
 int bucket(int tokens) {

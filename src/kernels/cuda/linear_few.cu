@@ -281,9 +281,8 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
 
 }  // namespace
 
-bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept {
-  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0 && a.x_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;  // weights are at multiples of 64 bytes
+bool few_takes(WeightType type, int cols) noexcept {
+  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0;
 }
 
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
