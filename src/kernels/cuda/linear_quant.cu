@@ -1,6 +1,6 @@
 // Products of tiled weights (tiled.h) with a few tokens: the weights' bytes are all that counts, and they are read as they are
 // stored. As in linear_few.cu, every thread copies its own weights to a ring of its own in shared memory, kDepth units ahead and
-// across tiles; a block's eight warps share a tile's units. Quants become whole numbers in f16 in registers, products of a
+// across tiles; a block's eight warps share a tile's units. Two blocks a processor hide each other's folding. Quants become whole numbers in f16 in registers, products of a
 // block of 32 columns (16 where those have scales) are summed apart by the tensor cores and then scaled in float32; a type's minimum takes the
 // sum of the block's inputs. Inputs are f16, in shared memory in the order of the fragments.
 #include <algorithm>
@@ -41,7 +41,7 @@ struct Slot {
   }
   // Two tiles at a time share inputs, where slots are small enough for several in flight.
   static constexpr int kMostTiles = kBytes <= 1792 ? 2 : 1;
-  template <int tiles> static constexpr int kDepth = tiles == 2 ? 3 : kBytes <= 2048 ? 5 : 4;
+  template <int tiles> static constexpr int kDepth = tiles == 2 ? 3 : kBytes <= 2048 ? 4 : 3;
   // slot: where the warp's begins.
   __device__ static void copy(uint32_t slot, const uint8_t* unit) {
     const int lane = threadIdx.x % 32, g = lane / 4;
@@ -121,10 +121,12 @@ struct Inputs {
 
 // Eight neighbours at column k of a token, k a multiple of 8: two lanes of four of a fragment's half. Threads that hold a block's
 // four eights are neighbours and come here together.
+template <bool has_min>
 __device__ inline void place_eight(const Inputs& in, int token, int k, const uint32_t words[4]) {
   __half* at = in.rows + token * in.pitch + k / 32 * 32 + k % 16 * 2 + k % 32 / 16 * 4;
   *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
   *reinterpret_cast<uint2*>(at + 8) = make_uint2(words[2], words[3]);
+  if constexpr (!has_min) return;
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum += half_bits(words[i] & 0xFFFF) + half_bits(words[i] >> 16);
@@ -134,13 +136,14 @@ __device__ inline void place_eight(const Inputs& in, int token, int k, const uin
   if (k % 32 == 0) in.sums[k / 32 * kTokens + token] = sum;
 }
 
+template <bool has_min>
 __device__ inline void place_inputs(const QuantArgs& a, const Inputs& in) {
   const int cols = a.p.cols, padded = units_of(cols) * kUnitCols;
   for (int i = threadIdx.x; i < a.p.tokens * (padded - cols) / 8; i += kThreads) {
     const int token = i / ((padded - cols) / 8), k = cols + i % ((padded - cols) / 8) * 8;
     *reinterpret_cast<uint4*>(in.rows + token * in.pitch + k) = make_uint4(0, 0, 0, 0);
   }
-  for (int i = threadIdx.x; i < padded / 32 * kTokens; i += kThreads)
+  for (int i = threadIdx.x; has_min && i < padded / 32 * kTokens; i += kThreads)
     if (i / kTokens >= cols / 32 || i % kTokens >= a.p.tokens) in.sums[i] = 0;
   if (a.inputs) {
     const int pieces = cols / 8;
@@ -149,13 +152,13 @@ __device__ inline void place_inputs(const QuantArgs& a, const Inputs& in) {
     for (int i = threadIdx.x; i < a.p.tokens * pieces; i += kThreads) {
       const uint4 v = __ldcg(from + i);
       const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-      place_eight(in, i / pieces, i % pieces * 8, words);
+      place_eight<has_min>(in, i / pieces, i % pieces * 8, words);
     }
   } else {
     for (int t = 0; t < a.p.tokens; ++t)
       prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, cols, a.norm_weight, a.eps, 0, 1, [&](int k, const float v[8]) {
         const uint32_t words[4] = {pair_of<__half>(v[0], v[1]), pair_of<__half>(v[2], v[3]), pair_of<__half>(v[4], v[5]), pair_of<__half>(v[6], v[7])};
-        place_eight(in, t, k, words);
+        place_eight<has_min>(in, t, k, words);
       });
   }
   __syncthreads();
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
   wait_for_previous();
   const int pitch = units * kUnitCols + kPad;
   const Inputs in{reinterpret_cast<__half*>(dynamic), reinterpret_cast<float*>(dynamic + size_t(a.p.tokens) * pitch * 2), pitch};
-  place_inputs(a, in);
+  place_inputs<kHasMin<type>>(a, in);
   const __half* x_of_lane = lane / 4 < a.p.tokens ? in.rows + lane / 4 * pitch + lane % 4 * 8 : nullptr;
   const float* totals_of_lane = in.sums + lane % 4 * 2;
 
@@ -244,6 +247,7 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
   }
 }
 
+// With sums whether a type needs them or not, so that passes are the same for all.
 size_t bytes_of_inputs(int tokens, int cols) {
   const size_t padded = size_t(units_of(cols)) * kUnitCols;
   return (tokens * (padded + kPad) * 2 + padded / 32 * kTokens * sizeof(float) + 127) / 128 * 128;
@@ -261,7 +265,7 @@ void launch_quant(CudaContext* c, QuantArgs a) {
   const size_t inputs = bytes_of_inputs(a.p.tokens, a.p.cols), shared = inputs + size_t(kWarps) * Slot<type>::template kDepth<tiles> * tiles * Slot<type>::kBytes;
   const auto kernel = quant_kernel<type, tiles>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  note(c, launch_early(c->stream, dim3(unsigned(std::min(groups, c->processors))), kThreads, shared, kernel, a, int(inputs)));
+  note(c, launch_early(c->stream, dim3(unsigned(std::min(groups, 2 * c->processors))), kThreads, shared, kernel, a, int(inputs)));
 }
 
 template <WeightType type>
@@ -270,7 +274,7 @@ void multiply_quant_of(CudaContext* c, const Product& p, const LinearArgs& a) {
   int rows = 0;
   for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
   constexpr int kMost = Slot<type>::kMostTiles;
-  const auto launch = rows >= kMost * kUnitRows * c->processors ? launch_quant<type, kMost> : launch_quant<type, 1>;
+  const auto launch = rows >= kMost * kUnitRows * c->processors * 4 / 3 ? launch_quant<type, kMost> : launch_quant<type, 1>;
   if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch(c, q);
   const int step = tokens_a_pass(p.cols);
   LinearArgs all = a;
