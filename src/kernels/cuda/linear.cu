@@ -1,5 +1,5 @@
 // Products: which way each is computed. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
-// types: few tokens by linear_quant.cu, many by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
+// types: few tokens by linear_quant.cu, dozens by linear_quant_many.cu, many by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
 // token's result depends on its own inputs alone, whatever the number of tokens.
 #include <algorithm>
 
@@ -13,11 +13,12 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Where the library is not faster: few tokens, inputs that leave room for two kernels' blocks in a processor's shared memory,
-// and weights that are read in less time than it takes to start.
+// Where the library is not faster: few tokens, and inputs that leave room for two kernels' blocks in a processor's shared memory.
 constexpr int kOwnTokens = 8;
-constexpr size_t kOwnInputs = 16 * 1024, kOwnWeights = 64 << 20;
-constexpr int kQuantPasses = 6;  // times that quantised weights may be read before expanding them for the library is faster
+constexpr size_t kOwnInputs = 32 * 1024;
+// Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on expanding them for the
+// library is faster than scaling them in registers.
+constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 256;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
@@ -67,9 +68,7 @@ bool rows_are_aligned(const LinearArgs& a) {
 
 bool own_is_faster(const CudaContext* c, const Product& p) {
   if (!c->library) return p.tokens <= kFewTokens;
-  size_t weights = 0;
-  for (int i = 0; i < p.outputs; ++i) weights += size_t(p.out[i].rows) * p.out[i].row_bytes;
-  return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs && weights <= kOwnWeights;
+  return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs;
 }
 
 // The library's products of a quantised weight, which is expanded to f16 some rows at a time.
@@ -100,7 +99,8 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
     }
   }
   if (is_tiled(type) && !c->deterministic && rows_are_aligned(a)) {
-    if (!c->library || quant_passes(p) <= kQuantPasses) return multiply_quant(c, type, p, a);
+    if (p.tokens <= kQuantFew && quant_passes(p) <= kQuantPasses) return multiply_quant(c, type, p, a);
+    if (p.tokens <= kQuantMany || !c->library) return multiply_quant_many(c, type, p, a);
     return multiply_expanded(c, type, p, a);
   }
   const FloatInputs in = float_inputs(c, a, p.cols);

@@ -12,6 +12,7 @@
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
+#include "kernels/cuda/tiled.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -56,14 +57,23 @@ __device__ inline void store_parts(H* to, size_t part_stride, const float v[8]) 
   }
 }
 
-template <class H, int parts>
+// fragments: rows in the order of tiled weights' fragments (tiled.h); one part.
+template <class H, int parts, bool fragments>
 __global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, int cols, H* inputs) {
   let_next_begin();
   wait_for_previous();
   H* row = inputs + size_t(blockIdx.x) * cols;
   const size_t part_stride = size_t(gridDim.x) * cols;
   prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y,
-              [&](int k, const float v[8]) { store_parts<H, parts>(row + k, part_stride, v); });
+              [&](int k, const float v[8]) {
+                if constexpr (fragments) {
+                  H* to = row + fragment_place(k);
+                  *reinterpret_cast<uint2*>(to) = make_uint2(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]));
+                  *reinterpret_cast<uint2*>(to + 8) = make_uint2(pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+                } else {
+                  store_parts<H, parts>(row + k, part_stride, v);
+                }
+              });
 }
 
 // A tile's place: an output and its first row.
@@ -289,15 +299,26 @@ bool few_takes(WeightType type, int cols) noexcept {
   return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0;
 }
 
+namespace {
+
+void launch_halves(CudaContext* c, const LinearArgs& a, int cols, auto kernel, auto* to) {
+  // Only a norm needs the whole row in one block.
+  const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
+  note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
+}
+
+}  // namespace
+
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
   const auto go = [&]<class H>(H* to) {
-    const auto kernel = parts == 1 ? halves_kernel<H, 1> : halves_kernel<H, 3>;
-    // Only a norm needs the whole row in one block.
-    const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
-    note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
+    launch_halves(c, a, cols, parts == 1 ? halves_kernel<H, 1, false> : halves_kernel<H, 3, false>, to);
   };
   if (type == WeightType::kF16) go(reinterpret_cast<__half*>(c->inputs));
   else go(reinterpret_cast<__nv_bfloat16*>(c->inputs));
+}
+
+void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept {
+  launch_halves(c, a, cols, halves_kernel<__half, 1, true>, reinterpret_cast<__half*>(c->inputs));
 }
 
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {

@@ -31,49 +31,9 @@ struct QuantArgs {
   float eps;
 };
 
-// A lane's part of a unit in the ring: pieces and scales, 16 bytes a lane at steps of 512; what is left of the scales last.
-template <WeightType type>
-struct Slot {
-  static constexpr int kPieces = unit_pieces(type), kWhole = unit_scales(type) / 16, kRest = unit_scales(type) % 16;
-  static constexpr int kBytes = (kPieces + kWhole) * 512 + kRest * 32;
-  __device__ static void copy16(uint32_t to, const uint8_t* from) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  }
-  // Two tiles at a time share inputs, where slots are small enough for several in flight.
-  static constexpr int kMostTiles = kBytes <= 1792 ? 2 : 1;
-  template <int tiles> static constexpr int kDepth = tiles == 2 ? 3 : kBytes <= 2048 ? 4 : 3;
-  // slot: where the warp's begins.
-  __device__ static void copy(uint32_t slot, const uint8_t* unit) {
-    const int lane = threadIdx.x % 32, g = lane / 4;
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) copy16(slot + p * 512 + lane * 16, unit + p * 512 + lane * 16);
-#pragma unroll
-    for (int i = 0; i < kWhole; ++i) copy16(slot + (kPieces + i) * 512 + lane * 16, unit + kPieces * 512 + i * 128 + g * 16);
-    if constexpr (kRest != 0)
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(slot + (kPieces + kWhole) * 512 + lane * kRest),
-                   "l"(unit + kPieces * 512 + kWhole * 128 + g * kRest), "n"(kRest == 0 ? 4 : kRest) : "memory");
-  }
-};
-
-template <WeightType type>
-struct Unit {
-  using S = Slot<type>;
-  uint32_t pieces[S::kPieces][4], scales[S::kWhole * 4 + 2];
-  __device__ void read(const uint8_t* slot) {
-    const int lane = threadIdx.x % 32;
-    const auto read16 = [&](int i, uint32_t* to) {
-      const uint4 v = *reinterpret_cast<const uint4*>(slot + i * 512 + lane * 16);
-      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
-    };
-#pragma unroll
-    for (int p = 0; p < S::kPieces; ++p) read16(p, pieces[p]);
-#pragma unroll
-    for (int i = 0; i < S::kWhole; ++i) read16(S::kPieces + i, scales + 4 * i);
-#pragma unroll
-    for (int i = 0; i < S::kRest / 4; ++i)
-      scales[S::kWhole * 4 + i] = word_of(slot + (S::kPieces + S::kWhole) * 512 + lane * S::kRest + 4 * i);
-  }
-};
+// Two tiles at a time share inputs, where slots are small enough for several in flight.
+template <WeightType type> constexpr int kMostTiles = Slot<type>::kBytes <= 1792 ? 2 : 1;
+template <WeightType type, int tiles> constexpr int kDepthOf = tiles == 2 ? 3 : Slot<type>::kBytes <= 2048 ? 4 : 3;
 
 // A group is `tiles` tiles of 16 rows of one output.
 struct Group {
@@ -123,7 +83,7 @@ struct Inputs {
 // four eights are neighbours and come here together.
 template <bool has_min>
 __device__ inline void place_eight(const Inputs& in, int token, int k, const uint32_t words[4]) {
-  __half* at = in.rows + token * in.pitch + k / 32 * 32 + k % 16 * 2 + k % 32 / 16 * 4;
+  __half* at = in.rows + token * in.pitch + fragment_place(k);
   *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
   *reinterpret_cast<uint2*>(at + 8) = make_uint2(words[2], words[3]);
   if constexpr (!has_min) return;
@@ -189,7 +149,7 @@ __device__ inline void multiply_unit(float sums[4], const Unit<type>& u, const u
 
 template <WeightType type, int tiles>
 __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constant__ QuantArgs a, int input_bytes) {
-  constexpr int kDepth = Slot<type>::template kDepth<tiles>, kSlot = tiles * Slot<type>::kBytes, kRows = tiles * kUnitRows;
+  constexpr int kDepth = kDepthOf<type, tiles>, kSlot = tiles * Slot<type>::kBytes, kRows = tiles * kUnitRows;
   extern __shared__ __align__(128) uint8_t dynamic[];
   __shared__ float folds[2][kWarps][kTokens][kRows + 1];
   let_next_begin();
@@ -262,7 +222,7 @@ template <WeightType type, int tiles>
 void launch_quant(CudaContext* c, QuantArgs a) {
   int groups = 0;
   for (int i = 0; i < a.p.outputs; ++i) a.group_end[i] = groups += (a.p.out[i].rows + tiles * kUnitRows - 1) / (tiles * kUnitRows);
-  const size_t inputs = bytes_of_inputs(a.p.tokens, a.p.cols), shared = inputs + size_t(kWarps) * Slot<type>::template kDepth<tiles> * tiles * Slot<type>::kBytes;
+  const size_t inputs = bytes_of_inputs(a.p.tokens, a.p.cols), shared = inputs + size_t(kWarps) * kDepthOf<type, tiles> * tiles * Slot<type>::kBytes;
   const auto kernel = quant_kernel<type, tiles>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   note(c, launch_early(c->stream, dim3(unsigned(std::min(groups, 2 * c->processors))), kThreads, shared, kernel, a, int(inputs)));
@@ -273,7 +233,7 @@ void multiply_quant_of(CudaContext* c, const Product& p, const LinearArgs& a) {
   QuantArgs q{p, {}, nullptr, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
   int rows = 0;
   for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
-  constexpr int kMost = Slot<type>::kMostTiles;
+  constexpr int kMost = kMostTiles<type>;
   const auto launch = rows >= kMost * kUnitRows * c->processors * 4 / 3 ? launch_quant<type, kMost> : launch_quant<type, 1>;
   if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch(c, q);
   const int step = tokens_a_pass(p.cols);
@@ -322,18 +282,6 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const uint8_t* tiles, 
         *reinterpret_cast<uint2*>(to + size_t(row) * cols + col) = make_uint2(words[0], words[1]);
       }
     }
-  }
-}
-
-template <class Fn>
-void with_tiled(WeightType type, Fn fn) {
-  switch (type) {
-    case WeightType::kQ4_0: return fn.template operator()<WeightType::kQ4_0>();
-    case WeightType::kQ4_1: return fn.template operator()<WeightType::kQ4_1>();
-    case WeightType::kQ8_0: return fn.template operator()<WeightType::kQ8_0>();
-    case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
-    case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
-    default: return;
   }
 }
 

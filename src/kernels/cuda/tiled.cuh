@@ -51,6 +51,9 @@ __device__ inline void eight_bits(uint32_t w0, uint32_t w1, uint32_t a[4]) {
   a[3] = half2_sub(__byte_perm(w1, kMagic, 0x4342), kZero);
 }
 
+// Where columns k to k + 3 of a row of inputs lie in the order of fragments, k a multiple of 8; the next four are 8 further on.
+__device__ inline int fragment_place(int k) { return k / 32 * 32 + k % 16 * 2 + k % 32 / 16 * 4; }
+
 // What is wanted of both rows for one block of 32 columns: weight = scale * quant - min; of Q6_K a scale for each 16 columns.
 struct BlockScales {
   float scale[2][2], min[2];  // [half m][row]; min[row]
@@ -121,6 +124,60 @@ __device__ inline void tiled8(const uint8_t* tiles, int cols, int row, int k, fl
         w[4 * part + 2 * i + j] = kHasMin<type> ? __fsub_rn(scaled, min) : scaled;
       }
     }
+  }
+}
+
+// A lane's part of a unit in the ring: pieces and scales, 16 bytes a lane at steps of 512; what is left of the scales last.
+template <WeightType type>
+struct Slot {
+  static constexpr int kPieces = unit_pieces(type), kWhole = unit_scales(type) / 16, kRest = unit_scales(type) % 16;
+  static constexpr int kBytes = (kPieces + kWhole) * 512 + kRest * 32;
+  __device__ static void copy16(uint32_t to, const uint8_t* from) {
+    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  }
+  // slot: where the warp's begins.
+  __device__ static void copy(uint32_t slot, const uint8_t* unit) {
+    const int lane = threadIdx.x % 32, g = lane / 4;
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) copy16(slot + p * 512 + lane * 16, unit + p * 512 + lane * 16);
+#pragma unroll
+    for (int i = 0; i < kWhole; ++i) copy16(slot + (kPieces + i) * 512 + lane * 16, unit + kPieces * 512 + i * 128 + g * 16);
+    if constexpr (kRest != 0)
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(slot + (kPieces + kWhole) * 512 + lane * kRest),
+                   "l"(unit + kPieces * 512 + kWhole * 128 + g * kRest), "n"(kRest == 0 ? 4 : kRest) : "memory");
+  }
+};
+
+template <WeightType type>
+struct Unit {
+  using S = Slot<type>;
+  uint32_t pieces[S::kPieces][4], scales[S::kWhole * 4 + 2];
+  __device__ void read(const uint8_t* slot) {
+    const int lane = threadIdx.x % 32;
+    const auto read16 = [&](int i, uint32_t* to) {
+      const uint4 v = *reinterpret_cast<const uint4*>(slot + i * 512 + lane * 16);
+      to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+    };
+#pragma unroll
+    for (int p = 0; p < S::kPieces; ++p) read16(p, pieces[p]);
+#pragma unroll
+    for (int i = 0; i < S::kWhole; ++i) read16(S::kPieces + i, scales + 4 * i);
+#pragma unroll
+    for (int i = 0; i < S::kRest / 4; ++i)
+      scales[S::kWhole * 4 + i] = word_of(slot + (S::kPieces + S::kWhole) * 512 + lane * S::kRest + 4 * i);
+  }
+};
+
+// fn.template operator()<type>() for a tiled type known at run time.
+template <class Fn>
+void with_tiled(WeightType type, Fn fn) {
+  switch (type) {
+    case WeightType::kQ4_0: return fn.template operator()<WeightType::kQ4_0>();
+    case WeightType::kQ4_1: return fn.template operator()<WeightType::kQ4_1>();
+    case WeightType::kQ8_0: return fn.template operator()<WeightType::kQ8_0>();
+    case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
+    case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
+    default: return;
   }
 }
 
