@@ -100,10 +100,12 @@ __device__ inline void fetch(const void* cache, const int* places, int from, int
   if (c >= Z::kPieces) return;
   const H* const base = static_cast<const H*>(cache) + row % 16 * dim + 8 * c;
   const uint32_t at = shared_address(to) + piece_at(row, c, Z::kKeyPanel);
+  int place[Z::kKeys / Z::kPass];
+#pragma unroll
+  for (int i = 0; i < Z::kKeys / Z::kPass; ++i) place[i] = Z::kPass >= 16 ? places[i * (Z::kPass / 16) + row / 16] : places[i / 2] + i % 2 * 8;
 #pragma unroll
   for (int i = 0; i < Z::kKeys / Z::kPass; ++i) {
-    const int place = Z::kPass >= 16 ? places[i * (Z::kPass / 16) + row / 16] : places[i / 2] + i % 2 * 8;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at + i * Z::kPass * 128), "l"(base + size_t(place) * dim),
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at + i * Z::kPass * 128), "l"(base + size_t(place[i]) * dim),
                  "r"(i * Z::kPass < left ? 16 : 0) : "memory");
   }
 }
@@ -117,7 +119,7 @@ __device__ inline void place_queries(const AttentionArgs& a, int token, int head
   const int group = a.q_heads / a.kv_heads, first = int(threadIdx.x) / Z::kLanes, c = int(threadIdx.x) % Z::kLanes;
   if (c >= Z::kPieces) return;
   const float* const base = a.q + size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
-#pragma unroll 4
+#pragma unroll 8
   for (int i = 0; i < kRows; i += Z::kPass) {
     const int r = first + i, from = row + r;
     float4 x{}, y{};

@@ -18,7 +18,7 @@ constexpr int kOwnTokens = 8;
 constexpr size_t kOwnInputs = 32 * 1024;
 // Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on expanding them for the
 // library is faster than scaling them in registers.
-constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 256;
+constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 128;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {

@@ -1,5 +1,5 @@
-// Products of tiled weights (tiled.h) with some dozens of tokens. A block takes 256 rows and up to 64 tokens: eight warps, two
-// tiles of 16 rows each. A step is a unit of 128 columns: the warps' weights, each its own, and the inputs, which all share, come
+// Products of tiled weights (tiled.h) with some dozens of tokens. A block takes up to 64 tokens and 128 or 256 rows: eight warps, one
+// or two tiles of 16 rows each. A step is a unit of 128 columns: the warps' weights, each its own, and the inputs, which all share, come
 // through kStages stages of shared memory. In registers quants become f16 with scale and minimum applied - one rounding more
 // than linear_quant.cu, paid back over the tokens - and are the left factor of tensor cores' products. Where blocks are too few
 // for the device's processors they share the columns of a tile (slices), leave their sums in `parts`, and fold_kernel adds them
@@ -15,7 +15,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32, kStages = 3, kTiles = 2, kBlockRows = kWarps * kTiles * kUnitRows, kBlockTokens = 64;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kStages = 3, kBlockTokens = 64;
 constexpr int kPitch = kUnitCols + 32;  // halves of a token's inputs in a stage: neighbours start half the banks apart
 constexpr int kLeastUnits = 4;          // of a slice
 
@@ -26,9 +26,9 @@ struct ManyArgs {
   float* parts;          // [slice][T][rows]
 };
 
-template <WeightType type, int column_tiles>
+template <WeightType type, int column_tiles, int tiles>
 struct Stage {
-  static constexpr int kInputs = 8 * column_tiles * kPitch * 2, kSlot = kTiles * Slot<type>::kBytes, kBytes = kInputs + kWarps * kSlot;
+  static constexpr int kInputs = 8 * column_tiles * kPitch * 2, kSlot = tiles * Slot<type>::kBytes, kBytes = kInputs + kWarps * kSlot;
   uint8_t* at;
   __device__ uint8_t* slot() const { return at + kInputs + threadIdx.x / 32 * kSlot; }
   __device__ void fetch(const ManyArgs& a, int unit) const {
@@ -42,9 +42,9 @@ struct Stage {
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(at) + token * (kPitch * 2) + i % kPieces * 16), "l"(from),
                    "r"(there ? 16 : 0) : "memory");
     }
-    const int tile = (blockIdx.x * kBlockRows / kUnitRows) + threadIdx.x / 32 * kTiles, last = (a.out.rows - 1) / kUnitRows;
+    const int tile = (blockIdx.x * kWarps + threadIdx.x / 32) * tiles, last = (a.out.rows - 1) / kUnitRows;
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i)  // the last tile in place of those past the end
+    for (int i = 0; i < tiles; ++i)  // the last tile in place of those past the end
       Slot<type>::copy(shared_address(slot()) + i * Slot<type>::kBytes,
                        a.out.weight + size_t(min(tile + i, last)) * tile_bytes(type, a.cols) + size_t(unit) * unit_bytes(type));
   }
@@ -52,18 +52,18 @@ struct Stage {
 
 __device__ inline uint32_t both(float v) { return pair_in_range<__half>(v, v); }
 
-template <WeightType type, int column_tiles>
-__device__ inline void multiply_stage(float sums[kTiles][column_tiles][4], const Stage<type, column_tiles>& stage) {
+template <WeightType type, int column_tiles, int tiles>
+__device__ inline void multiply_stage(float sums[tiles][column_tiles][4], const Stage<type, column_tiles, tiles>& stage) {
   const int lane = threadIdx.x % 32;
-  Unit<type> u[kTiles];
+  Unit<type> u[tiles];
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) u[i].read(stage.slot() + i * Slot<type>::kBytes);
+  for (int i = 0; i < tiles; ++i) u[i].read(stage.slot() + i * Slot<type>::kBytes);
   const uint8_t* x_of_lane = stage.at + lane / 4 * (kPitch * 2) + lane % 4 * 16;
 #pragma unroll
   for (int b = 0; b < 4; ++b) {
-    uint32_t a[kTiles][2][4];
+    uint32_t a[tiles][2][4];
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
+    for (int i = 0; i < tiles; ++i) {
       const BlockScales s = scales_of<type>([&](int k) { return u[i].scales[k]; }, b);
       const uint32_t min[2] = {both(-s.min[0]), both(-s.min[1])};
 #pragma unroll
@@ -78,7 +78,7 @@ __device__ inline void multiply_stage(float sums[kTiles][column_tiles][4], const
     for (int j = 0; j < column_tiles; ++j) {
       const uint4 x = *reinterpret_cast<const uint4*>(x_of_lane + j * 8 * (kPitch * 2) + b * 64);
 #pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
+      for (int i = 0; i < tiles; ++i) {
         mma<__half>(sums[i][j], a[i][0][0], a[i][0][1], a[i][0][2], a[i][0][3], x.x, x.y);
         mma<__half>(sums[i][j], a[i][1][0], a[i][1][1], a[i][1][2], a[i][1][3], x.z, x.w);
       }
@@ -86,9 +86,9 @@ __device__ inline void multiply_stage(float sums[kTiles][column_tiles][4], const
   }
 }
 
-template <WeightType type, int column_tiles>
-__global__ void __launch_bounds__(kThreads, 1) quant_many_kernel(const __grid_constant__ ManyArgs a) {
-  using S = Stage<type, column_tiles>;
+template <WeightType type, int column_tiles, int tiles>
+__global__ void __launch_bounds__(kThreads, tiles == 1 ? 2 : 1) quant_many_kernel(const __grid_constant__ ManyArgs a) {
+  using S = Stage<type, column_tiles, tiles>;
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
   wait_for_previous();
@@ -99,16 +99,16 @@ __global__ void __launch_bounds__(kThreads, 1) quant_many_kernel(const __grid_co
     asm volatile("cp.async.commit_group;" ::: "memory");
   };
   for (int i = 0; i < kStages - 1; ++i) fetch(begin + i, i);
-  float sums[kTiles][column_tiles][4] = {};
+  float sums[tiles][column_tiles][4] = {};
   for (int unit = begin, now = 0; unit < end; ++unit, now = now + 1 == kStages ? 0 : now + 1) {
     asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
     __syncthreads();  // the stage is here for all, and all are done with the one before
     fetch(unit + kStages - 1, (now + kStages - 1) % kStages);
-    multiply_stage<type, column_tiles>(sums, stage(now));
+    multiply_stage<type, column_tiles, tiles>(sums, stage(now));
   }
-  const int lane = threadIdx.x % 32, first = (blockIdx.x * kWarps + threadIdx.x / 32) * kTiles * kUnitRows + lane / 4;
+  const int lane = threadIdx.x % 32, first = (blockIdx.x * kWarps + threadIdx.x / 32) * tiles * kUnitRows + lane / 4;
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
+  for (int i = 0; i < tiles; ++i) {
 #pragma unroll
     for (int j = 0; j < column_tiles; ++j) {
 #pragma unroll
@@ -141,15 +141,17 @@ __global__ void __launch_bounds__(kThreads) fold_kernel(const __grid_constant__ 
   *y = a.out.accumulate ? __ldcg(y) + v : v;
 }
 
-template <WeightType type, int column_tiles>
+template <WeightType type, int column_tiles, int tiles>
 void launch_many(CudaContext* c, ManyArgs a) {
+  constexpr int kBlockRows = kWarps * tiles * kUnitRows;
   const int rows = (a.out.rows + kBlockRows - 1) / kBlockRows, tokens = (a.tokens + kBlockTokens - 1) / kBlockTokens, units = units_of(a.cols);
+  const int blocks = (tiles == 1 ? 2 : 1) * c->processors;
   const size_t room = kPartTiles * kPartFloats / (size_t(a.tokens) * a.out.rows);
-  const int wanted = std::clamp(std::min({c->processors / (rows * tokens), int(std::min<size_t>(room, 64)), units / kLeastUnits}), 1, 64);
+  const int wanted = std::clamp(std::min({blocks / (rows * tokens), int(std::min<size_t>(room, 64)), units / kLeastUnits}), 1, 64);
   a.slice_units = (units + wanted - 1) / wanted;
   a.slices = (units + a.slice_units - 1) / a.slice_units;
-  const auto kernel = quant_many_kernel<type, column_tiles>;
-  constexpr int kShared = kStages * Stage<type, column_tiles>::kBytes;
+  const auto kernel = quant_many_kernel<type, column_tiles, tiles>;
+  constexpr int kShared = kStages * Stage<type, column_tiles, tiles>::kBytes;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
   note(c, launch_early(c->stream, dim3(unsigned(rows), unsigned(tokens), unsigned(a.slices)), kThreads, kShared, kernel, a));
   if (a.slices > 1)
@@ -163,9 +165,9 @@ void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, cons
   for (int i = 0; i < p.outputs; ++i) {
     const ManyArgs m{p.out[i], reinterpret_cast<const __half*>(c->inputs), p.tokens, p.cols, 1, 0, c->parts};
     with_tiled(type, [&]<WeightType t>() {
-      if (p.tokens <= 16) launch_many<t, 2>(c, m);
-      else if (p.tokens <= 32) launch_many<t, 4>(c, m);
-      else launch_many<t, 8>(c, m);
+      if (p.tokens <= 16) launch_many<t, 2, 1>(c, m);
+      else if (p.tokens <= 32) launch_many<t, 4, 1>(c, m);
+      else launch_many<t, 8, 2>(c, m);
     });
   }
 }
