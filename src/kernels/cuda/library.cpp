@@ -12,6 +12,8 @@
 namespace sluice::kernels::cuda {
 namespace {
 
+constexpr size_t kWorkspaceBytes = Library::kWorkspaceBytes;
+
 // Tokens for which one choice serves: every step of a server has another number of them.
 int bucket(int tokens) {
   int step = 16;
