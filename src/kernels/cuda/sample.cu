@@ -1,5 +1,5 @@
-// Sampling: a cluster of kRanks blocks draws a row's token, each over its own slice of the vocabulary, so that one row alone
-// is read by eight multiprocessors. Sums are of integers and extremes have one order, so the token is exactly that of
+// Sampling: a cluster of blocks (ranks) draws a row's token, each over its own slice of the vocabulary, so that one row alone is
+// read by eight multiprocessors; where rows are many, two do. Sums are of integers and extremes have one order, so the token is exactly that of
 // sample/sampler.cpp. Truncation finds the last kept token by selection: first in 2048 steps of 1/64 below the maximum, which
 // spread logits evenly; then among the tokens of one step, by comparing each with each where they are few, else digit by digit
 // in (logit, id).
@@ -18,7 +18,8 @@ namespace cg = cooperative_groups;
 using sample::LogitChange;
 using sample::SampleRow;
 
-constexpr int kRanks = 8, kThreads = 512, kWarpCount = kThreads / 32;
+constexpr int kThreads = 512, kWarpCount = kThreads / 32;
+constexpr int kManyRows = 48;  // from here on two ranks a row fill the device
 constexpr int kSteps = 2048;
 constexpr int kCached = 16384;         // scaled logits of a slice that shared memory holds
 constexpr int kListed = 512, kFew = 1024;  // tokens of one step: that a block lists, that are compared
@@ -92,6 +93,7 @@ __device__ inline uint4 noise_of(const SampleRow& r, int token) {
 __device__ inline unsigned long long mass(float x, float max) { return sample::token_mass(x, max); }
 
 // What the threads of one row share: the slice of this block, and reductions over the cluster.
+template <int kRanks>
 class Row {
  public:
   __device__ Row(const SampleArgs& a, Shared& shared)
@@ -282,8 +284,8 @@ __device__ inline unsigned long long place_of(float v, int t) { return static_ca
 
 // The cut at which the weights of the kept, in falling order, first reach `wanted`. weight(x scaled, token): 0 where an
 // earlier cut dropped the token.
-template <class W>
-__device__ Cut select(const Row& row, float max, double wanted, W weight) {
+template <int ranks, class W>
+__device__ Cut select(const Row<ranks>& row, float max, double wanted, W weight) {
   unsigned long long before = 0;
   const int step = row.find_bin(kSteps, wanted, before, [&](auto add) {
     row.each_scaled([&](int t, float v) {
@@ -313,7 +315,8 @@ __device__ Cut select(const Row& row, float max, double wanted, W weight) {
   return {~uint32_t(prefix >> 24), uint32_t(prefix & 0xFFFFFFu)};
 }
 
-__device__ Cut truncate(const Row& row, const SampleRow& r, int vocab, float max) {
+template <int ranks>
+__device__ Cut truncate(const Row<ranks>& row, const SampleRow& r, int vocab, float max) {
   Cut cut;
   if (r.top_k > 0 && r.top_k < vocab)
     cut = select(row, max, double(r.top_k), [](float, int) { return 1ull; });
@@ -329,7 +332,8 @@ __device__ Cut truncate(const Row& row, const SampleRow& r, int vocab, float max
   return cut;
 }
 
-__device__ int32_t choose(Row& row, const SampleRow& r, int vocab) {
+template <int ranks>
+__device__ int32_t choose(Row<ranks>& row, const SampleRow& r, int vocab) {
   if (r.inverse_temperature == 0) return max(0, row.largest(1.0f).token);
   const float scale = r.inverse_temperature;
   const Best top = row.largest(scale);
@@ -365,7 +369,8 @@ __device__ int32_t choose(Row& row, const SampleRow& r, int vocab) {
 }
 
 // Of raw logits: log(sum(exp)) and the num_top most likely, one after another.
-__device__ double log_probabilities(const Row& row, int num_top, sample::TokenLogprob* top) {
+template <int ranks>
+__device__ double log_probabilities(const Row<ranks>& row, int num_top, sample::TokenLogprob* top) {
   const Best first = row.largest(1.0f);
   double part = 0;
   row.each([&](int, float x) { part += exp(double(x - first.value)); });
@@ -384,14 +389,15 @@ __device__ double log_probabilities(const Row& row, int num_top, sample::TokenLo
   return lse;
 }
 
-__global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads, 2) sample_kernel(const __grid_constant__ SampleArgs a) {
+template <int ranks>
+__global__ void __cluster_dims__(ranks) __launch_bounds__(kThreads, ranks == 2 ? 2 : 1) sample_kernel(const __grid_constant__ SampleArgs a) {
   extern __shared__ uint4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_begin();
   wait_for_previous();
-  const int index = blockIdx.x / kRanks;
+  const int index = blockIdx.x / ranks;
   const SampleRow r = a.rows[index];
-  Row row(a, shared);
+  Row<ranks> row(a, shared);
   const bool scores = r.target >= 0, wants = scores || r.num_logprobs >= 0;
   double lse = 0;
   if (wants) lse = log_probabilities(row, r.num_logprobs, a.top + size_t(index) * sample::kMaxLogprobs);
@@ -421,13 +427,18 @@ __global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads, 2) sample_k
   a.results[index] = {token, logprob};
 }
 
+template <int ranks>
+cudaError_t launch(cudaStream_t stream, const SampleArgs& a) {
+  const cudaError_t e = cudaFuncSetAttribute(sample_kernel<ranks>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  return e != cudaSuccess ? e : launch_early(stream, dim3(unsigned(a.num_rows * ranks)), kThreads, sizeof(Shared), sample_kernel<ranks>, a);
+}
+
 }  // namespace
 
 void sample_rows(Context* context, const SampleArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_rows <= 0 || !begin(c)) return;
-  note(c, cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  note(c, launch_early(c->stream, dim3(unsigned(a.num_rows * kRanks)), kThreads, sizeof(Shared), sample_kernel, a));
+  note(c, a.num_rows < kManyRows ? launch<8>(c->stream, a) : launch<2>(c->stream, a));
 }
 
 }  // namespace sluice::kernels::cuda
