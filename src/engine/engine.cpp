@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace sluice::engine {
 namespace {
@@ -193,12 +194,13 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
 void Engine::fault(const Error& error) {
   if (options_.recorder) options_.recorder->flush();
   faulted_ = true;
+  std::fprintf(stderr, "%s\nin flight:\n%s", error.message.c_str(), executor_->describe_in_flight().c_str());
   sched::StepOutcome rest;
   std::vector<sched::Submission> arrived;
   inbox_.close();
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(Error{ErrorCode::kUnavailable, "device fault: " + error.message, {}}, rest);
+  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, rest);
   publish(std::move(rest), 0);
 }
 

@@ -50,6 +50,8 @@ class Engine {
   void drain();
   bool idle() const;
   Health health() const;
+  // The device failed: what waited or streamed has its error, nothing new is taken, and what was in flight is on stderr.
+  bool faulted() const { return faulted_; }
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
   // Tokens of cache in all.

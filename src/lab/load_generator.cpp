@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "http/client.h"
+#include "model/random_vocab.h"
 
 namespace sluice::lab {
 namespace {
@@ -26,16 +27,13 @@ struct Outcome {
   int64_t prompt_tokens = 0, output_tokens = 0;
 };
 
-// Common English words are one token each in the vocabularies of published models, so lengths come out close.
+// Common English words are one token each in the vocabularies of published models, and of ours, so lengths come out close.
 std::string random_prompt(Rng& rng, int tokens) {
-  static constexpr const char* kWords[] = {"time", "people", "water", "words", "called", "side", "work", "place", "years", "back",
-                                           "name", "good", "sentence", "man", "line", "right", "move", "thing", "old", "number",
-                                           "sound", "great", "help", "low", "cause", "mean", "turn", "land", "house", "school",
-                                           "world", "point", "city", "play", "small", "end", "home", "hand", "port", "large"};
+  const auto words = model::common_words();
   std::string s;
   for (int i = 0; i < tokens; ++i) {
     if (i) s += ' ';
-    s += kWords[rng.below(std::size(kWords))];
+    s += words[rng.below(uint32_t(words.size()))];
   }
   return s;
 }

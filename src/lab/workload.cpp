@@ -70,7 +70,7 @@ Result<std::vector<Arrival>> plan_workload(const WorkloadOptions& o) {
     if (!in) return Error{ErrorCode::kNotFound, o.trace + ": cannot be read", "--trace"};
     std::string line;
     std::getline(in, line);
-    double first = -1;
+    double first = -1, drawn = 0;
     while (int(plan.size()) < o.requests && std::getline(in, line)) {
       int y, mo, d, h, mi, p, g;
       double s;
@@ -80,7 +80,8 @@ Result<std::vector<Arrival>> plan_workload(const WorkloadOptions& o) {
         return bad_file(o.trace + ": line " + std::to_string(plan.size() + 2) + " is out of range");
       const double at = d * 86400.0 + h * 3600.0 + mi * 60.0 + s;
       if (first < 0) first = at;
-      plan.push_back({(at - first) / o.trace_speed, std::max(1, p / o.divide_lengths), std::max(1, g / o.divide_lengths)});
+      if (o.rate > 0) drawn += -std::log(double(rng.uniform())) / o.rate;
+      plan.push_back({o.rate > 0 ? drawn : (at - first) / o.trace_speed, std::max(1, p / o.divide_lengths), std::max(1, g / o.divide_lengths)});
     }
     return plan;
   }

@@ -23,7 +23,7 @@ class Distribution {
 struct WorkloadOptions {
   std::string trace;               // CSV: timestamp, prompt tokens, generated tokens; "": drawn from the two below
   std::string prompt_tokens = "128", output_tokens = "128";
-  double rate = 0;                 // requests a second, Poisson; 0: all at once
+  double rate = 0;                 // requests a second, Poisson; 0: all at once, or by the trace (of which a rate leaves the lengths)
   double trace_speed = 1;          // a trace's arrivals so many times faster; infinity: all at once
   int divide_lengths = 1;          // of a trace
   int requests = 64;               // at most, of a trace

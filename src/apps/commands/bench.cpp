@@ -102,12 +102,13 @@ class Bench final : public Invocation {
     if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
     load_.max_sequences = std::max(load_.max_sequences, largest);
     if (load_.max_step_tokens > 0) load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
+    SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
+    lab::MachineCeilings m;
+    if (!table->host_memory) m = lab::measure_device(*table);  // before its memory is taken
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
-    // Ceilings are of the host; a device's figures stand by themselves.
-    const lab::MachineCeilings m = model.model->kernels().host_memory
-        ? lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes)) : lab::MachineCeilings{};
+    if (table->host_memory) m = lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes));
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
     SLUICE_ASSIGN(const auto rows, what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m));
     print_rows(rows, m);
@@ -123,8 +124,9 @@ class Bench final : public Invocation {
       std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
       return;
     }
-    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
-                "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
+    if (m.bf16_gflop_s > 0) std::printf("%s: copies %.0f GB/s, bf16 %.0f TFLOP/s\n", m.cpu.c_str(), m.read_gb_s, m.bf16_gflop_s * 1e-3);
+    else std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads);
+    std::printf("%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
     for (const lab::BenchRow& r : rows)
       std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %9.3f %8.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.step_ms, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
   }

@@ -1,4 +1,5 @@
-// sluice serve: the OpenAI API over a model. SIGTERM (or Ctrl-C) drains, a second one stops.
+// sluice serve: the OpenAI API over a model. SIGTERM (or Ctrl-C) drains, a second one stops. After a device's fault it ends by
+// itself, with exit status 3, once clients have had their errors: for a supervisor to start it again.
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -89,23 +90,32 @@ class Serve final : public Invocation {
 
  private:
   static int wait_for_signal(const sigset_t& signals, engine::Engine& engine, api::Service& service, http::Server& server) {
-    int signal = 0;
-    sigwait(&signals, &signal);
+    const timespec tick{0, 50'000'000};
+    while (sigtimedwait(&signals, nullptr, &tick) <= 0)
+      if (engine.faulted()) return leave_after_fault(engine, service, server);
     std::fprintf(stderr, "draining: open requests go on, a second signal stops at once\n");
     service.drain();
     engine.drain();
     server.drain();
-    const timespec tick{0, 50'000'000};
     int status = 0;
     for (int quiet = 0; quiet < 2;) {
       if (sigtimedwait(&signals, nullptr, &tick) > 0) {
         status = 130;
         break;
       }
+      if (engine.faulted()) return leave_after_fault(engine, service, server);
       quiet = engine.idle() && server.open_connections() == 0 ? quiet + 1 : 0;
     }
     server.stop();
     return status;
+  }
+  // Streams have their error events and waiting requests their 503; slow readers get two seconds.
+  static int leave_after_fault(engine::Engine& engine, api::Service& service, http::Server& server) {
+    service.drain();
+    server.drain();
+    for (int i = 0; i < 40 && server.open_connections() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    server.stop();
+    return 3;
   }
 
   lab::LoadOptions load_;

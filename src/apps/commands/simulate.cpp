@@ -84,7 +84,7 @@ class Simulate final : public Invocation {
     const double rate = rate_ == "inf" ? HUGE_VAL : std::atof(rate_.c_str());
     if (!(rate > 0)) return invalid("'" + rate_ + "' is no number above 0", "--rate");
     work_.trace_speed = rate;
-    work_.rate = std::isinf(rate) ? 0 : rate;
+    work_.rate = std::isinf(rate) || !work_.trace.empty() ? 0 : rate;
     options_.static_batches = policy_ != "continuous";
     options_.keep_finished = policy_ == "static";
     SLUICE_TRY(lab::set_objective(chunk_ == "on" ? objective_ : "throughput", chunk_ == "on" ? step_ms_ : 0, scheduler_));

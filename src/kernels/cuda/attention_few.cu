@@ -208,8 +208,8 @@ __device__ inline void add_values(Rows<H, dim, column_tiles>& r, const Values<di
   uint32_t w[column_tiles][2];
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j) {
-    w[j][0] = transposed(pair_of<H>(s[j][0], s[j][1]));
-    w[j][1] = transposed(pair_of<H>(s[j][2], s[j][3]));
+    w[j][0] = transposed(pair_in_range<H>(s[j][0], s[j][1]));
+    w[j][1] = transposed(pair_in_range<H>(s[j][2], s[j][3]));
   }
 #pragma unroll
   for (int h = 0; h < r.kHalves; ++h) {
@@ -248,25 +248,30 @@ __device__ inline void leave_rows(const Rows<H, dim, column_tiles>& r, float* sh
   }
 }
 
-// Rows of `count` partial results, `step` floats apart, folded in order: four elements a thread.
+constexpr int kMostSplits = 64;
+
+// Rows of `count` (at most kMostSplits) partial results, `step` floats apart, folded in order: four elements a thread. The
+// result goes to `to_parts`, or where that is null, to the output. All threads of the block; shares: shared memory.
 template <int dim>
-__device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts) {
+__device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts,
+                                  float2 (*shares)[kMostSplits]) {
   constexpr int kPitch = dim + 4;
   const int group = a.q_heads / a.kv_heads;
+  for (int i = threadIdx.x; i < p.rows * count; i += kWarps * 32)
+    shares[i / count][i % count] = *reinterpret_cast<const float2*>(from + i % count * step + i / count * kPitch + dim);
+  __syncthreads();
   for (int i = threadIdx.x; i < p.rows * (dim / 4); i += kWarps * 32) {
     const int r = i / (dim / 4), d = i % (dim / 4) * 4;
-    const float* row = from + r * kPitch;
     float4 sum{};
     float highest = -INFINITY, total = 0;
-#pragma unroll 8
-    for (int k = 0; k < count; ++k) highest = fmaxf(highest, row[k * step + dim]);
-#pragma unroll 8
+    for (int k = 0; k < count; ++k) highest = fmaxf(highest, shares[r][k].x);
+#pragma unroll 16
     for (int k = 0; k < count; ++k) {
-      const float4 v = *reinterpret_cast<const float4*>(row + k * step + d);
-      const float2 scale = *reinterpret_cast<const float2*>(row + k * step + dim);
-      const float share = scale.x == -INFINITY ? 0.0f : exp2_fast(scale.x - highest);
+      const float4 v = *reinterpret_cast<const float4*>(from + k * step + r * kPitch + d);
+      const float2 part = shares[r][k];
+      const float share = part.x == -INFINITY ? 0.0f : exp2_fast(part.x - highest);
       sum.x = fmaf(share, v.x, sum.x), sum.y = fmaf(share, v.y, sum.y), sum.z = fmaf(share, v.z, sum.z), sum.w = fmaf(share, v.w, sum.w);
-      total = fmaf(share, scale.y, total);
+      total = fmaf(share, part.y, total);
     }
     if (to_parts) {
       *reinterpret_cast<float4*>(to_parts + r * kPitch + d) = sum;
@@ -285,6 +290,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   using R = Rows<H, dim, column_tiles>;
   constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
+  __shared__ float2 shares[R::kRows][kMostSplits];
   __shared__ bool last;
   let_next_begin();
   Part p;
@@ -330,7 +336,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   const int unit = blockIdx.x * gridDim.y + blockIdx.y;
   const size_t split_floats = size_t(R::kRows) * kPitch;
   float* parts = splits.parts + size_t(unit) * splits.count * split_floats;
-  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats);
+  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats, shares);
   if (whole) return;
   __threadfence();
   __syncthreads();
@@ -338,7 +344,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   __syncthreads();
   if (!last) return;
   __threadfence();
-  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr);
+  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr, shares);
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
@@ -348,7 +354,13 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   const auto kernel = few_attention_kernel<H, dim, column_tiles>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
-  const int count = std::clamp(std::min(8 * c->processors, kSplitUnits) / units, 1, 64);
+  // As many blocks as fit the device at once.
+  static const int resident = [&] {
+    int blocks = 1;
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kShared);
+    return std::max(blocks, 1);
+  }();
+  const int count = std::clamp(std::min(resident * c->processors, kSplitUnits) / units, 1, kMostSplits);
   const Splits splits{count, row_tiles, c->splits, c->arrivals};
   const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
   note(c, launch_early(c->stream, grid, kWarps * 32, kShared, kernel, a, splits));
