@@ -354,13 +354,15 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   const auto kernel = few_attention_kernel<H, dim, column_tiles>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
-  // As many blocks as fit the device at once.
+  // As many blocks as fit the device at once; where that would be fewer than two for each unit, twice as many: they are long, and
+  // some would be left over at the end.
   static const int resident = [&] {
     int blocks = 1;
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kShared);
     return std::max(blocks, 1);
   }();
-  const int count = std::clamp(std::min(resident * c->processors, kSplitUnits) / units, 1, kMostSplits);
+  const int fit = resident * c->processors, wanted = fit / units >= 2 ? fit / units : (2 * fit + units / 2) / units;
+  const int count = std::clamp(std::min(wanted, kSplitUnits / units), 1, kMostSplits);
   const Splits splits{count, row_tiles, c->splits, c->arrivals};
   const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
   note(c, launch_early(c->stream, grid, kWarps * 32, kShared, kernel, a, splits));

@@ -130,14 +130,13 @@ __device__ inline void multiply_unit(float sums[4], const Unit<type>& u, const u
 #pragma unroll
   for (int b = 0; b < 4; ++b) {
     const BlockScales s = scales_of<type>([&](int i) { return u.scales[i]; }, b);
-    float part[2][4] = {};
+    uint32_t a[2][4];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      uint32_t a[4];
-      left_of<type>([&](int p, int i) { return u.pieces[p][i]; }, b, m, a);
-      float* to = type == WeightType::kQ6_K ? part[m] : part[0];
-      mma<__half>(to, a[0], a[1], a[2], a[3], m ? x[b].z : x[b].x, m ? x[b].w : x[b].y);
-    }
+    for (int m = 0; m < 2; ++m) left_of<type>([&](int p, int i) { return u.pieces[p][i]; }, b, m, a[m]);
+    float part[2][4];
+    mma_alone(part[0], a[0], x[b].x, x[b].y);
+    if (type == WeightType::kQ6_K) mma_alone(part[1], a[1], x[b].z, x[b].w);
+    else mma<__half>(part[0], a[1][0], a[1][1], a[1][2], a[1][3], x[b].z, x[b].w);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       sums[i] = fmaf(s.scale[0][i / 2], part[0][i], sums[i]);

@@ -54,6 +54,9 @@ __device__ inline void eight_bits(uint32_t w0, uint32_t w1, uint32_t a[4]) {
 // Where columns k to k + 3 of a row of inputs lie in the order of fragments, k a multiple of 8; the next four are 8 further on.
 __device__ inline int fragment_place(int k) { return k / 32 * 32 + k % 16 * 2 + k % 32 / 16 * 4; }
 
+// Byte i of a word as a float, without the slow conversion: 0x4B0000xx is 2^23 + xx.
+__device__ inline float byte_float(uint32_t v, int i) { return __uint_as_float(__byte_perm(v, 0x4B000000u, 0x7440u | uint32_t(i))) - 8388608.0f; }
+
 // What is wanted of both rows for one block of 32 columns: weight = scale * quant - min; of Q6_K a scale for each 16 columns.
 struct BlockScales {
   float scale[2][2], min[2];  // [half m][row]; min[row]
@@ -79,14 +82,14 @@ __device__ inline BlockScales scales_of(Scale scale, int b) {
     if constexpr (type == WeightType::kQ4_K) {
       const int at = 2 * b + r;
       const uint32_t d = scale(4 + r);
-      s.scale[0][r] = s.scale[1][r] = __fmul_rn(half_bits(d & 0xFFFF), float(scale(at / 4) >> at % 4 * 8 & 255));
-      s.min[r] = __fmul_rn(half_bits(d >> 16), float(scale(2 + at / 4) >> at % 4 * 8 & 255));
+      s.scale[0][r] = s.scale[1][r] = __fmul_rn(half_bits(d & 0xFFFF), byte_float(scale(at / 4), at % 4));
+      s.min[r] = __fmul_rn(half_bits(d >> 16), byte_float(scale(2 + at / 4), at % 4));
     } else if constexpr (type == WeightType::kQ6_K) {
       const float d = half_bits(scale(4) >> 16 * r & 0xFFFF);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const int at = (2 * b + m) * 2 + r;
-        s.scale[m][r] = __fmul_rn(d, float(int8_t(scale(at / 4) >> at % 4 * 8)));
+        s.scale[m][r] = __fmul_rn(d, byte_float(scale(at / 4) ^ 0x80808080u, at % 4) - 128.0f);
       }
     } else {
       s.scale[0][r] = s.scale[1][r] = half_bits(scale(b) >> 16 * r & 0xFFFF);
