@@ -316,22 +316,22 @@ static void pair_tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) chain[0][r][m] = chain[1][r][m] = f_zero();
-  const auto step = [&](int k, F (&acc)[R][M]) __attribute__((always_inline)) {
+  const auto step = [&](int k, bool even, F (&acc)[R][M]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const I w = i_load(rows[r] + size_t(k) * kTileRows * 4);
       if constexpr (A == Ahead::kAll) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + kAhead);
-      if (A == Ahead::kHalf && k % 2 == 0) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + t.next, 0, 2);
+      if (A == Ahead::kHalf && even) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + t.next, 0, 2);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) acc[r][m] = dot_pair(acc[r][m], w, x[size_t(k) * M + m]);
     }
   };
   int k = 0;
   for (; k + 2 <= pairs; k += 2) {
-    step(k, chain[0]);
-    step(k + 1, chain[1]);
+    step(k, true, chain[0]);
+    step(k + 1, false, chain[1]);
   }
-  if (k < pairs) step(k, chain[0]);
+  if (k < pairs) step(k, true, chain[0]);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
