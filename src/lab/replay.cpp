@@ -105,7 +105,8 @@ class Replay {
       ++report.equal;
     } else if (report.first_unequal == 0) {
       report.first_unequal = report.steps;
-      report.difference = plan.describe();
+      report.difference = std::to_string(plan.num_tokens()) + " tokens of " + std::to_string(plan.num_sequences()) + " sequences in " +
+                          std::to_string(plan.block_ids.size()) + " blocks, " + std::to_string(plan.rows.size()) + " rows";
     }
     rows_.push_back(plan.rows.size());
     if (plan.empty()) rows_.pop_back();

@@ -44,7 +44,8 @@ static const TileTable* tile_functions(WeightType type) {
   return nullptr;
 }
 
-constexpr int kTokensPerInputTask = 8;
+constexpr int kTokensPerInputTask = 8;  // whole panels
+static_assert(kTokensPerInputTask % kQuantTokens == 0 && kTokensPerInputTask % kFloatTokens == 0);
 constexpr int kSmallInput = 16384;       // elements that the caller prepares alone: less work than a barrier's wait
 constexpr int kPanelsPerTask = 32;
 constexpr size_t kGroupBytes = 16384;    // weights that should stay in the first-level cache while panels stream by
@@ -81,8 +82,7 @@ static void prepare_token(const LinearJob& j, int t) {
     quantise_row(a, x, j.cols, quant_panel(j, t / kQuantTokens * kQuantTokens), width(kQuantTokens), t % kQuantTokens);
   if (j.any_float)
     transpose_row(a, x, j.cols, float_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
-  if (j.any_pairs)
-    pair_row(a, x, j.cols, pair_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
+  if (j.any_pairs && t % kFloatTokens == 0) pair_panel_rows(a, t, width(kFloatTokens), j.cols, pair_panel(j, t));
 }
 
 static void input_task(void* p, int i, int) noexcept {
