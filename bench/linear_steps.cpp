@@ -54,11 +54,13 @@ float scale_of(const uint8_t* block) {
 Problem make(int rows, int cols, int tokens) {
   Problem p{rows, cols, tokens, {}, {}, {}, {}, {}, {}};
   Rng rng(1);
-  std::vector<float> w(size_t(rows) * size_t(cols));
-  for (float& v : w) v = rng.normalish() * 0.05f;
-  const quant::WeightFormat* f = quant::find_format(WeightType::kQ4_0);
-  p.file.resize(size_t(rows) * quant::row_bytes(*f, size_t(cols)));
-  f->encode(w.data(), p.file.data(), w.size());
+  const size_t weights = size_t(rows) * size_t(cols);
+  p.file.resize(weights / kBlock * kBlockBytes);
+  for (uint8_t& b : p.file) b = uint8_t(rng.next_u32() >> 13);
+  for (size_t at = 0; at < p.file.size(); at += kBlockBytes) {
+    const uint16_t scale = float_to_half(0.005f + 0.01f * rng.uniform());
+    std::memcpy(p.file.data() + at, &scale, 2);
+  }
   for (int i = 0; i < tokens * cols; ++i) p.x.push_back(rng.normalish());
   for (int b = 0; b < tokens * cols / kBlock; ++b) {
     const float* x = p.x.data() + b * kBlock;
@@ -67,8 +69,8 @@ Problem make(int rows, int cols, int tokens) {
     p.q_scale.push_back(most / 127);
     for (int i = 0; i < kBlock; ++i) p.q.push_back(int8_t(std::lrintf(x[i] * 127 / most)));
   }
-  p.lanes.resize(w.size());
-  p.lane_scale.resize(w.size() / kBlock);
+  p.lanes.resize(weights);
+  p.lane_scale.resize(weights / kBlock);
   for (int r = 0; r < rows; ++r)
     for (int b = 0; b < cols / kBlock; ++b) {
       const size_t tile = size_t(r / kLanes) * size_t(cols);
