@@ -10,6 +10,7 @@
 #include "apps/bench_kernels.h"
 #include "apps/bench_throughput.h"
 #include "apps/command.h"
+#include "apps/load_report.h"
 #include "apps/machine_json.h"
 #include "apps/model_flags.h"
 #include "lab/bench_step.h"
@@ -20,7 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json percentiles_json(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 class Bench final : public Invocation {
  public:
@@ -146,15 +146,10 @@ class Bench final : public Invocation {
     }));
     if (shows) std::fprintf(stderr, "\r\033[K");
     if (json_) {
-      std::cout << Json{{"requests", r.requests}, {"ok", r.ok}, {"rejected", r.rejected}, {"failed", r.failed}, {"duration_s", r.duration_s},
-                        {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens},
-                        {"ttft_ms", percentiles_json(r.ttft_ms)}, {"tpot_ms", percentiles_json(r.tpot_ms)}, {"itl_ms", percentiles_json(r.itl_ms)},
-                        {"e2e_ms", percentiles_json(r.e2e_ms)}, {"goodput_rps", r.goodput_rps}, {"first_error", r.first_error}}.dump() << "\n";
+      std::cout << load_report_json(r).dump() << "\n";
     } else {
       std::printf("%d requests in %.2f s: %d answered, %d refused, %d failed\n%.1f output tokens/s, %.1f tokens/s in all, %.2f good requests/s\n", r.requests, r.duration_s, r.ok, r.rejected, r.failed, r.output_tok_s, r.total_tok_s, r.goodput_rps);
-      std::printf("%-28s %10s %10s %10s\n", "ms", "p50", "p90", "p99");
-      const std::pair<const char*, lab::Percentiles> lines[] = {{"time to first token", r.ttft_ms}, {"time per output token", r.tpot_ms}, {"gap between tokens", r.itl_ms}, {"end to end", r.e2e_ms}};
-      for (const auto& [name, p] : lines) std::printf("%-28s %10.1f %10.1f %10.1f\n", name, p.p50, p.p90, p.p99);
+      print_percentiles(r);
       if (!r.first_error.empty()) std::printf("first error: %s\n", r.first_error.c_str());
     }
     return r.failed ? 1 : 0;

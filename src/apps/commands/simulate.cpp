@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/command.h"
+#include "apps/load_report.h"
 #include "format/weight_file.h"
 #include "lab/hardware.h"
 #include "lab/loaded_model.h"
@@ -16,8 +17,6 @@ namespace sluice::apps {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-Json json_of(const lab::Percentiles& p) { return {{"p50", p.p50}, {"p90", p.p90}, {"p99", p.p99}}; }
 
 class Simulate final : public Invocation {
  public:
@@ -148,19 +147,20 @@ class Simulate final : public Invocation {
   void print(const std::vector<std::pair<std::string, lab::SimulateReport>>& reports) const {
     Json all = Json::array();
     for (const auto& [pool, r] : reports) {
-      Json j{{"requests", r.requests}, {"ok", r.ok}, {"rejected", r.rejected}, {"failed", r.failed}, {"duration_s", r.duration_s}, {"output_tok_s", r.output_tok_s},
-             {"total_tok_s", r.total_tok_s}, {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens}, {"ttft_ms", json_of(r.ttft_ms)}, {"tpot_ms", json_of(r.tpot_ms)},
-             {"itl_ms", json_of(r.itl_ms)}, {"e2e_ms", json_of(r.e2e_ms)}, {"goodput_rps", r.goodput_rps}, {"kv_waste_pct", r.kv_waste_pct}, {"preemptions", r.preemptions},
-             {"steps", r.steps}, {"step_error_p90", r.step_error_p90}, {"wall_s", r.wall_s}};
+      Json j = load_report_json(r);
+      j["kv_waste_pct"] = r.kv_waste_pct;
+      j["preemptions"] = r.preemptions;
+      j["steps"] = r.steps;
+      j["step_error_p90"] = r.step_error_p90;
+      j["wall_s"] = r.wall_s;
       if (!pool.empty()) j["pool"] = pool;
       all.push_back(std::move(j));
       if (json_) continue;
       if (!pool.empty()) std::printf("pool %s\n", pool.c_str());
       std::printf("%d requests in %.1f s of simulated time (%.2f s to simulate): %.1f output tokens/s, %.1f in all, %.2f good requests/s\n", r.requests, r.duration_s, r.wall_s,
                   r.output_tok_s, r.total_tok_s, r.goodput_rps);
-      std::printf("cache waste %.2f %%, %lu preemptions, %lu steps\n%-28s %10s %10s %10s\n", r.kv_waste_pct, (unsigned long)r.preemptions, (unsigned long)r.steps, "ms", "p50", "p90", "p99");
-      const std::pair<const char*, lab::Percentiles> lines[] = {{"time to first token", r.ttft_ms}, {"time per output token", r.tpot_ms}, {"gap between tokens", r.itl_ms}, {"end to end", r.e2e_ms}};
-      for (const auto& [name, p] : lines) std::printf("%-28s %10.1f %10.1f %10.1f\n", name, p.p50, p.p90, p.p99);
+      std::printf("cache waste %.2f %%, %lu preemptions, %lu steps\n", r.kv_waste_pct, (unsigned long)r.preemptions, (unsigned long)r.steps);
+      print_percentiles(r);
     }
     if (json_) std::cout << (all.size() == 1 ? all[0] : Json{{"pools", all}}).dump() << "\n";
   }
