@@ -22,7 +22,7 @@ shares = [0, 0]
 for round in range(6):
     time.sleep(random_moment(0.3, 0.9))
     at = round % 2
-    shares[at] += servers[at][0].metric("sluice_generation_tokens_total") if round < 2 else 0
+    shares[at] += servers[at][0].metric("sluice_generated_tokens_total") if round < 2 else 0
     servers[at][0].process.kill()
     servers[at][0].process.wait()
     servers[at] = start()
