@@ -27,6 +27,7 @@ struct Device {
   const KernelTable* t;
   Context* context;
   cudaStream_t stream;
+  cuda::Library* library = nullptr;
   double bytes_per_second = 1, flops = 1;
   std::vector<uint8_t> noise;  // random bytes to fill memory with
 };
@@ -290,11 +291,18 @@ int main(int argc, char** argv) {
   std::vector<int> all(few);
   all.insert(all.end(), many.begin(), many.end());
   if (wanted("8b")) bench_products(d, kShapes[0], WeightType::kBF16, all);
+  if (wanted("own")) {  // without the library
+    std::swap(cuda::of(d.context)->library, d.library);
+    bench_products(d, kShapes[0], WeightType::kBF16, {1, 2, 8});
+    std::swap(cuda::of(d.context)->library, d.library);
+  }
   if (wanted("135m")) bench_products(d, kShapes[1], WeightType::kBF16, {1, 8, 32, 256});
   if (wanted("f16")) bench_products(d, kShapes[0], WeightType::kF16, {1, 128});
   if (wanted("quants"))
-    for (WeightType type : {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K})
-      bench_products(d, kShapes[0], type, {1, 4, 16, 128, 2048});
+    for (WeightType type : {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K}) {
+      bench_products(d, kShapes[0], type, {1, 8, 16, 32, 64, 128, 256, 2048});
+      bench_products(d, kShapes[1], type, {1});
+    }
   if (wanted("attention")) {
     for (const auto& [sequences, length, queries] : {std::tuple{1, 128, 1}, {1, 8192, 1}, {1, 8192, 5}, {32, 1024, 1}, {128, 1024, 1}, {256, 1280, 1},
                                                      {1, 2048, 2048}, {1, 8192, 8192}, {4, 2048, 512}})

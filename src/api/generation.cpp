@@ -163,12 +163,12 @@ Status read_common(const Json& body, const Context& context, Generation& out) {
   out.prompt_logprobs = int(f.integer("prompt_logprobs", 0, sample::kMaxLogprobs, -1));
   if (out.stream && out.prompt_logprobs >= 0) f.fail("prompt_logprobs", "is not available with stream");
   s.prompt_logprobs = out.prompt_logprobs;
+  s.share_key = salt_of(f.string("user", "", 4096));
   const std::string salt = f.string("cache_salt", "", 4096);
   if (f.has("cache_salt")) {
     if (salt.empty()) f.fail("cache_salt", "must not be empty");
     s.cache_salt = salt_of(salt);
   }
-  f.string("user", "");
   read_class(f, out);
   read_refused(f);
   return f.status();

@@ -100,6 +100,7 @@ void write_gauges(Writer& w, const Context& context, const engine::Stats& s) {
   w.gauge("Share of the cache held by sequences, 0 to 1 (old name).", "", "gpu_cache_usage_perc", used);
   w.gauge("Share of prompt tokens found in the prefix cache.", "", "gpu_prefix_cache_hit_rate",
           ratio(double(s.prefix_hit_tokens.load()), double(s.prefix_query_tokens.load())));
+  w.gauge("Error of predicted step times, 90th percentile of recent steps, relative.", "step_prediction_error_p90", "", s.step_error_p90.load());
   w.gauge("Largest number of allocated and unused cache slots a sequence.", "kv_max_waste_tokens_per_sequence", "",
           double(s.max_waste_tokens_per_sequence.load()));
   std::string reason;

@@ -61,14 +61,14 @@ Result<int> bench_kernels(const KernelBenchOptions& o) {
   SLUICE_ASSIGN(const auto all, tables(o));
   if (o.check) return check_all(all, o);
   const kernels::KernelTable& t = *all.front();
-  const lab::MachineCeilings m = t.host_memory ? lab::measure_machine(o.threads, size_t{192} << 20) : lab::MachineCeilings{};
+  const lab::MachineCeilings m = t.host_memory ? lab::measure_machine(o.threads, size_t{192} << 20) : lab::measure_device(t);
   Json rows = Json::array();
   if (!o.json) std::printf("%s, %d threads\n%-44s %10s %21s %8s %9s\n", t.name, o.threads, "", "us", "min..max", "GB/s", "GFLOP/s");
   for (const lab::KernelSpeed& s : lab::kernel_speeds(t, o.threads, o.filter, o.repeats)) {
     if (!o.json) std::printf("%-44s %10.1f %10.1f..%-9.1f %8.1f %9.1f\n", s.name.c_str(), s.us, s.us_min, s.us_max, s.gb_s, s.gflop_s);
     rows.push_back({{"name", s.name}, {"us", s.us}, {"us_min", s.us_min}, {"us_max", s.us_max}, {"gb_s", s.gb_s}, {"gflop_s", s.gflop_s},
                     {"pct_of_bandwidth", m.read_gb_s > 0 ? 100 * s.gb_s / m.read_gb_s : 0},
-                    {"pct_of_compute", m.int8_gop_s > 0 ? 100 * s.gflop_s / m.int8_gop_s : 0}});
+                    {"pct_of_compute", m.compute_gflop_s() > 0 ? 100 * s.gflop_s / m.compute_gflop_s() : 0}});
   }
   if (o.json) std::cout << Json{{"rows", rows}, {"machine", machine_json(m)}}.dump() << "\n";
   return 0;

@@ -1,11 +1,13 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace sluice::engine {
 namespace {
 
 constexpr std::chrono::microseconds kIdleWait{100'000};
+constexpr uint64_t kStepsBetweenKeeps = 4096;
 const Error kStopped{ErrorCode::kUnavailable, "the server is shutting down", {}};
 
 }  // namespace
@@ -17,6 +19,8 @@ Engine::Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tok
   stats_.blocks_total = scheduler_.pool().total();
   stats_.blocks_free = scheduler_.pool().num_free();
   last_progress_us_ = clock_->now_us();
+  if (!options_.step_cost.empty()) scheduler_.cost().restore(options_.step_cost);  // a state it does not know is no loss
+  if (options_.recorder) options_.recorder->begin(options_.scheduler, scheduler_.cost().num_observed() ? scheduler_.cost().state() : std::vector<double>{});
   thread_ = std::thread([this] { run(); });
 }
 
@@ -80,25 +84,10 @@ void Engine::run() {
     if (resting) last_progress_us_ = clock_->now_us();  // nothing waited until now
     admit(arrived);
     const TimeUs now = clock_->now_us();
-    sched::StepOutcome cancelled;
-    scheduler_.reap_cancelled(now, cancelled);
-    publish(std::move(cancelled), 0);
-    if (!scheduler_.idle() && scheduler_.num_in_flight() < executor_->depth()) {
-      const sched::BatchPlan& plan = scheduler_.plan(now);
-      if (!plan.empty()) {
-        if (Status s = executor_->submit(plan); !s.ok()) return fault(s.error());
-        if (scheduler_.num_in_flight() < executor_->depth()) continue;
-      }
-    }
-    if (scheduler_.num_in_flight() > 0) {
-      Result<sched::StepResult> result = executor_->collect();
-      if (!result.ok()) return fault(result.error());
-      const TimeUs ended = clock_->now_us();
-      publish(scheduler_.commit(*result, ended), ended);
-    } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    reap_cancelled(now);
+    if (Status s = step_forward(now); !s.ok()) return fault(s.error());
   }
+  keep_cost();
   sched::StepOutcome rest;
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
@@ -106,8 +95,53 @@ void Engine::run() {
   publish(std::move(rest), 0);
 }
 
+void Engine::reap_cancelled(TimeUs now) {
+  sched::StepOutcome cancelled;
+  scheduler_.reap_cancelled(now, cancelled);
+  if (options_.recorder && !cancelled.finished.empty()) {
+    std::vector<uint64_t> ids;
+    for (const sched::Finished& f : cancelled.finished) ids.push_back(f.request_id);
+    options_.recorder->cancelled(now, ids);
+  }
+  publish(std::move(cancelled), 0);
+}
+
+Status Engine::step_forward(TimeUs now) {
+  if (!scheduler_.idle() && scheduler_.num_in_flight() < executor_->depth()) {
+    const sched::BatchPlan& plan = scheduler_.plan(now);
+    if (options_.recorder) options_.recorder->planned(now, plan.empty() ? 0 : plan.hash());
+    if (!plan.empty()) {
+      begun_us_[scheduler_.num_in_flight() - 1] = now;
+      SLUICE_TRY(executor_->submit(plan));
+      if (scheduler_.num_in_flight() < executor_->depth()) return {};
+    }
+  }
+  if (scheduler_.num_in_flight() > 0) {
+    SLUICE_ASSIGN(const sched::StepResult result, executor_->collect());
+    const TimeUs ended = clock_->now_us();
+    // A step that was queued behind another began when that one ended.
+    const TimeUs took = ended - std::max(begun_us_[0], last_ended_us_);
+    last_ended_us_ = ended;
+    std::copy(std::begin(begun_us_) + 1, std::end(begun_us_), std::begin(begun_us_));
+    if (options_.recorder) options_.recorder->committed(ended, took, result);
+    publish(scheduler_.commit(result, ended, took), ended);
+    if (scheduler_.counters().steps % kStepsBetweenKeeps == 0) keep_cost();
+  } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return {};
+}
+
+void Engine::keep_cost() {
+  if (options_.recorder) options_.recorder->flush();
+  if (options_.keep_step_cost && scheduler_.cost().num_observed() > 0) options_.keep_step_cost(scheduler_.cost().state());
+}
+
 void Engine::admit(std::vector<sched::Submission>& arrived) {
-  for (auto& s : arrived) scheduler_.admit(std::move(s));
+  for (auto& s : arrived) {
+    if (options_.recorder) options_.recorder->submission(s, tokenizer_ ? tokenizer_->end_of_generation() : std::vector<int32_t>{});
+    scheduler_.admit(std::move(s));
+  }
   arrived.clear();
 }
 
@@ -136,6 +170,7 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
   stats_.preemptions.store(c.preemptions, relaxed);
   stats_.prefix_query_tokens.store(c.prefix_query_tokens, relaxed);
   stats_.prefix_hit_tokens.store(c.prefix_hit_tokens, relaxed);
+  if (ended_us > 0 && scheduler_.counters().steps % 16 == 0) stats_.step_error_p90.store(scheduler_.cost().error_p90(), relaxed);
   stats_.running.store(scheduler_.num_running(), relaxed);
   stats_.waiting.store(scheduler_.num_waiting(), relaxed);
   stats_.blocks_free.store(scheduler_.pool().num_free(), relaxed);
@@ -157,13 +192,15 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
 }
 
 void Engine::fault(const Error& error) {
+  if (options_.recorder) options_.recorder->flush();
   faulted_ = true;
+  std::fprintf(stderr, "%s\nin flight:\n%s", error.message.c_str(), executor_->describe_in_flight().c_str());
   sched::StepOutcome rest;
   std::vector<sched::Submission> arrived;
   inbox_.close();
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(Error{ErrorCode::kUnavailable, "device fault: " + error.message, {}}, rest);
+  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, rest);
   publish(std::move(rest), 0);
 }
 

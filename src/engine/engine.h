@@ -2,13 +2,16 @@
 // bounded inbox (submit) and each request's ResponseSink. submit, cancel, health and stats may be called from any thread.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/queue.h"
 #include "base/result.h"
+#include "engine/recorder.h"
 #include "engine/stats.h"
 #include "exec/executor.h"
 #include "sched/request.h"
@@ -20,6 +23,9 @@ struct EngineOptions {
   sched::SchedulerOptions scheduler;
   size_t max_queue = 512;                // submissions waiting in the inbox and the scheduler together
   TimeUs watchdog_us = 30'000'000;       // work waits and nothing ran for this long: unhealthy
+  std::vector<double> step_cost;         // StepCost::state of an earlier run; empty: nothing is known yet
+  std::shared_ptr<Recorder> recorder;    // writes down every input of the scheduler; or none
+  std::function<void(const std::vector<double>&)> keep_step_cost;  // gets the state now and then, on the engine thread; or none
 };
 
 struct Health {
@@ -44,6 +50,8 @@ class Engine {
   void drain();
   bool idle() const;
   Health health() const;
+  // The device failed: what waited or streamed has its error, nothing new is taken, and what was in flight is on stderr.
+  bool faulted() const { return faulted_; }
   Stats& stats() { return stats_; }
   const Stats& stats() const { return stats_; }
   // Tokens of cache in all.
@@ -53,6 +61,9 @@ class Engine {
  private:
   void run();
   int64_t num_waiting() const;           // in the inbox and in the scheduler
+  Status step_forward(TimeUs now);       // plans and submits if it may, else collects
+  void reap_cancelled(TimeUs now);
+  void keep_cost();
   void admit(std::vector<sched::Submission>& arrived);
   void publish(sched::StepOutcome&& outcome, TimeUs ended_us);  // ended_us: of the step it is of; 0: of none
   void fault(const Error& error);
@@ -64,6 +75,8 @@ class Engine {
   sched::Scheduler scheduler_;           // engine thread only
   BoundedQueue<sched::Submission> inbox_;
   Stats stats_;
+  TimeUs begun_us_[sched::Scheduler::kMaxFlights] = {};  // of the steps in flight, oldest first
+  TimeUs last_ended_us_ = 0;
   std::atomic<uint64_t> next_id_{1};
   std::atomic<int64_t> open_{0};         // accepted and not yet finished
   std::atomic<bool> draining_{false}, stop_{false}, faulted_{false};

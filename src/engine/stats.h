@@ -36,6 +36,7 @@ struct Stats {
   // Largest over all steps of (allocated slots - live tokens) / sequences, in tokens; and running sums for a mean waste.
   std::atomic<int64_t> max_waste_tokens_per_sequence{0};
   std::atomic<uint64_t> allocated_slot_steps{0}, live_token_steps{0};
+  std::atomic<double> step_error_p90{0};  // of a step's predicted time, relative, over recent steps
   // seconds
   Histogram time_to_first_token, time_per_output_token, end_to_end, queue_time;
 };

@@ -7,6 +7,7 @@ namespace sluice::exec {
 namespace {
 
 constexpr int kSlots = 2;
+constexpr int kMostRecorded = 256;  // sequences; longer steps hide the launches of their kernels, and padding would cost them more
 
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
@@ -98,8 +99,8 @@ DeviceExecutor::~DeviceExecutor() {
 
 bool DeviceExecutor::decodes_only(const sched::BatchPlan& plan) const {
   const int n = plan.num_sequences();
-  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > std::min(activations_.max_rows, activations_.max_tokens))
-    return false;
+  const int most = std::min({activations_.max_rows, activations_.max_tokens, kMostRecorded});
+  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > most) return false;
   return std::all_of(plan.rows.begin(), plan.rows.end(), [](const sched::OutputRow& r) { return r.samples; });
 }
 
@@ -111,7 +112,6 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   const Slot& before = *slots_[size_t(1 - index)];
   slot.num_logprobs.clear();
   for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
-  slot.description = model_->kernels().host_memory ? std::string() : plan.describe();
   const bool recordable = options_.graphs && !model_->kernels().host_memory && decodes_only(plan);
   const int sequences = recordable ? padded_sequences(plan.num_sequences()) : plan.num_sequences();
   if (!slot.plan.fill(plan, sequences, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
@@ -163,7 +163,7 @@ Result<sched::StepResult> DeviceExecutor::collect() {
   SLUICE_CHECK(collected_ < submitted_);
   const int index = int(collected_ % kSlots);
   const Slot& slot = *slots_[size_t(index)];
-  if (const char* what = model_->kernels().wait(context_, index)) return fault(what, slot).error();
+  if (const char* what = model_->kernels().wait(context_, index)) return fault(what);
   ++collected_;
   sched::StepResult result;
   result.rows.resize(slot.num_logprobs.size());
@@ -184,15 +184,21 @@ void DeviceExecutor::copy_blocks(const sched::BatchPlan& plan) {
     for (const kernels::CacheView& cache : caches_) model_->kernels().copy_block(context_, {cache, pair.from, pair.to});
 }
 
-Status DeviceExecutor::fault(const char* what, const Slot& slot) const {
-  return Error{ErrorCode::kInternal, std::string("device fault on ") + model_->kernels().name + ": " + what + "; in " + slot.description, {}};
+Error DeviceExecutor::fault(const char* what) const {
+  return {ErrorCode::kInternal, std::string("device fault on ") + model_->kernels().name + ": " + what, {}};
+}
+
+std::string DeviceExecutor::describe_in_flight() const {
+  std::string out;
+  for (uint64_t i = collected_; i < submitted_; ++i) out += slots_[size_t(i % kSlots)]->plan.describe() + "\n";
+  return out;
 }
 
 Status DeviceExecutor::read_logits(int row, float* out) {
   const size_t vocab = size_t(model_->spec().vocab);
   SLUICE_CHECK(row >= 0 && row < activations_.max_rows);
   model_->kernels().download(context_, out, activations_.logits + size_t(row) * vocab, vocab * sizeof(float));
-  if (const char* what = model_->kernels().synchronize(context_)) return fault(what, *slots_[0]);
+  if (const char* what = model_->kernels().synchronize(context_)) return fault(what);
   return {};
 }
 

@@ -34,9 +34,9 @@ class DeviceExecutor final : public Executor {
 
   // Why the device cannot be used (no room), before any step.
   const Status& ready() const { return ready_; }
-  // Errors, here and in collect: device faults, with the plan that was being run.
   Status submit(const sched::BatchPlan& plan) override;
   Result<sched::StepResult> collect() override;
+  std::string describe_in_flight() const override;
   int depth() const override { return options_.depth; }
   int total_blocks() const override { return options_.total_blocks; }
   int block_tokens() const override { return options_.block_tokens; }
@@ -60,7 +60,6 @@ class DeviceExecutor final : public Executor {
     kernels::BackendBuffer tokens;         // [max_step_tokens] drawn, where the next step reads them
     kernels::BackendBuffer results, top;   // staging: what the sampler leaves for the host
     std::vector<int32_t> num_logprobs;     // of the plan's rows
-    std::string description;               // of the plan, for a fault's report
   };
   // A recorded step of so many sequences in one slot.
   struct Recorded {
@@ -75,7 +74,7 @@ class DeviceExecutor final : public Executor {
   void run(const PlanView& view, Slot& slot, const Slot& before);
   void run_recorded(Recorded& recorded, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
-  Status fault(const char* what, const Slot& slot) const;
+  Error fault(const char* what) const;
 
   std::shared_ptr<const model::Model> model_;
   DeviceOptions options_;

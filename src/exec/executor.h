@@ -1,6 +1,7 @@
 // Executor: runs plans. submit() starts a step, collect() waits for the oldest one. Engine thread only.
 #pragma once
 #include <cstdint>
+#include <string>
 
 #include "base/result.h"
 #include "sched/batch_plan.h"
@@ -13,6 +14,8 @@ class Executor {
   // At most depth() steps are in flight. What a plan points to is read before submit returns. Errors are device faults.
   virtual Status submit(const sched::BatchPlan& plan) = 0;
   virtual Result<sched::StepResult> collect() = 0;
+  // What is in flight, one line a step, for a fault's report.
+  virtual std::string describe_in_flight() const { return {}; }
   // Steps that may be in flight: with 2, one can be submitted while another runs.
   virtual int depth() const { return 1; }
   virtual int total_blocks() const = 0;

@@ -77,6 +77,9 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
   put_arrays(plan, at, padded, pad_block);
   put_rows(plan, at, padded);
   used_ = at.end;
+  query_begin_ = at.query_begin;
+  kv_len_ = at.kv_len;
+  step_ = plan.step;
 
   const auto ints = [&](size_t offset) { return reinterpret_cast<const int32_t*>(at_device_ + offset); };
   view_ = {};
@@ -125,6 +128,16 @@ void PlanMemory::put_rows(const sched::BatchPlan& plan, const Layout& at, int pa
     rows[i] = {};
   }
   if (!changes_.empty()) std::memcpy(at_host_ + at.changes, changes_.data(), changes_.size() * sizeof(sample::LogitChange));
+}
+
+std::string PlanMemory::describe() const {
+  const auto* query_begin = reinterpret_cast<const int32_t*>(at_host_ + query_begin_);
+  const auto* kv_len = reinterpret_cast<const int32_t*>(at_host_ + kv_len_);
+  const int S = view_.batch.num_sequences;
+  std::string out = "step " + std::to_string(step_) + ": " + std::to_string(view_.batch.num_tokens) + " tokens, " + std::to_string(S) +
+                    " sequences, " + std::to_string(view_.num_rows) + " rows, " + std::to_string(used_) + " bytes; tokens/length";
+  for (int s = 0; s < S; ++s) out += " " + std::to_string(query_begin[s + 1] - query_begin[s]) + "/" + std::to_string(kv_len[s]);
+  return out;
 }
 
 void PlanMemory::send(kernels::Context* context) const {

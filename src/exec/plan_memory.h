@@ -2,6 +2,7 @@
 // that is the host's) and a device gets them in one copy. Offsets depend on the numbers of tokens, sequences and rows alone, so
 // that recorded kernels find them again. Engine thread only.
 #pragma once
+#include <string>
 #include <vector>
 
 #include "kernels/backend_buffer.h"
@@ -32,6 +33,8 @@ class PlanMemory {
   // Queues the copy to the device, beside the kernels of the step before.
   void send(kernels::Context* context) const;
   const PlanView& view() const { return view_; }
+  // One line: the plan's sizes, then each sequence's tokens and length.
+  std::string describe() const;
   // Changes whenever recorded kernels would read another place.
   const void* base() const { return at_device_; }
 
@@ -45,7 +48,8 @@ class PlanMemory {
   kernels::BackendBuffer host_, device_;
   char* at_host_ = nullptr;
   char* at_device_ = nullptr;
-  size_t used_ = 0;
+  size_t used_ = 0, query_begin_ = 0, kv_len_ = 0;  // bytes in use; where those arrays are
+  uint64_t step_ = 0;
   std::vector<sample::LogitChange> changes_;
   std::vector<sample::SampleRow> rows_;
   PlanView view_;

@@ -108,7 +108,7 @@ void summarise(BenchRow& row, std::vector<double> rates, int tokens_a_step, doub
   row.gb_s = row.tok_s * bytes_a_token * 1e-9;
   row.gflop_s = row.tok_s * flops_a_token * 1e-9;
   row.pct_of_bandwidth = machine.read_gb_s > 0 ? 100 * row.gb_s / machine.read_gb_s : 0;
-  row.pct_of_compute = machine.int8_gop_s > 0 ? 100 * row.gflop_s / machine.int8_gop_s : 0;
+  row.pct_of_compute = machine.compute_gflop_s() > 0 ? 100 * row.gflop_s / machine.compute_gflop_s() : 0;
 }
 
 // Multiply-adds count as two. head: whether the output head runs for the token.

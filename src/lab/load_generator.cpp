@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cmath>
-#include <fstream>
 #include <mutex>
 #include <sstream>
 #include <thread>
@@ -12,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "http/client.h"
+#include "model/random_vocab.h"
 
 namespace sluice::lab {
 namespace {
@@ -19,11 +18,6 @@ namespace {
 using Json = nlohmann::json;
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-struct Planned {
-  double at_s = 0;
-  int prompt_tokens = 0, output_tokens = 0;
-};
 
 struct Outcome {
   int status = 0;
@@ -33,52 +27,18 @@ struct Outcome {
   int64_t prompt_tokens = 0, output_tokens = 0;
 };
 
-// Common English words are one token each in the vocabularies of published models, so lengths come out close.
+// Common English words are one token each in the vocabularies of published models, and of ours, so lengths come out close.
 std::string random_prompt(Rng& rng, int tokens) {
-  static constexpr const char* kWords[] = {"time", "people", "water", "words", "called", "side", "work", "place", "years", "back",
-                                           "name", "good", "sentence", "man", "line", "right", "move", "thing", "old", "number",
-                                           "sound", "great", "help", "low", "cause", "mean", "turn", "land", "house", "school",
-                                           "world", "point", "city", "play", "small", "end", "home", "hand", "port", "large"};
+  const auto words = model::common_words();
   std::string s;
   for (int i = 0; i < tokens; ++i) {
     if (i) s += ' ';
-    s += kWords[rng.below(std::size(kWords))];
+    s += words[rng.below(uint32_t(words.size()))];
   }
   return s;
 }
 
-Result<std::vector<Planned>> plan_requests(const GeneratorOptions& o) {
-  std::vector<Planned> plan;
-  Rng rng(o.seed);
-  if (!o.trace.empty()) {
-    std::ifstream in(o.trace);
-    if (!in) return Error{ErrorCode::kNotFound, o.trace + ": cannot be read", "--trace"};
-    std::string line;
-    std::getline(in, line);
-    double first = -1;
-    while (int(plan.size()) < o.requests && std::getline(in, line)) {
-      int y, mo, d, h, mi, p, g;
-      double s;
-      if (std::sscanf(line.c_str(), "%d-%d-%d %d:%d:%lf,%d,%d", &y, &mo, &d, &h, &mi, &s, &p, &g) != 8)
-        return bad_file(o.trace + ": line " + std::to_string(plan.size() + 2) + " is not timestamp,tokens,tokens");
-      const double at = d * 86400.0 + h * 3600.0 + mi * 60.0 + s;
-      if (first < 0) first = at;
-      plan.push_back({at - first, std::max(1, p), std::max(1, g)});
-    }
-    return plan;
-  }
-  SLUICE_ASSIGN(Distribution prompt, Distribution::parse(o.prompt_tokens, "--prompt-tokens"));
-  SLUICE_ASSIGN(Distribution output, Distribution::parse(o.output_tokens, "--output-tokens"));
-  double at = 0;
-  for (int i = 0; i < o.requests; ++i) {
-    if (o.rate > 0) at += -std::log(double(rng.uniform())) / o.rate;
-    const int p = prompt.draw(rng);
-    plan.push_back({at, p, output.draw(rng)});
-  }
-  return plan;
-}
-
-Outcome send_one(http::Client& client, const GeneratorOptions& o, const std::string& model, const Planned& p, uint64_t index) {
+Outcome send_one(http::Client& client, const GeneratorOptions& o, const std::string& model, const Arrival& p, uint64_t index) {
   Rng rng(o.seed, index + 1);
   Json body{{"model", model}, {"prompt", random_prompt(rng, p.prompt_tokens)}, {"max_tokens", p.output_tokens}, {"temperature", 0},
             {"ignore_eos", true}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
@@ -121,13 +81,6 @@ Outcome send_one(http::Client& client, const GeneratorOptions& o, const std::str
   return r;
 }
 
-Percentiles percentiles(std::vector<double> v) {
-  if (v.empty()) return {};
-  std::sort(v.begin(), v.end());
-  auto at = [&](double q) { return v[std::min(v.size() - 1, size_t(q * double(v.size())))] * 1e3; };
-  return {at(0.5), at(0.9), at(0.99)};
-}
-
 LoadReport summarise(const GeneratorOptions& o, const std::vector<Outcome>& outcomes, double duration) {
   LoadReport r;
   r.requests = int(outcomes.size());
@@ -153,68 +106,30 @@ LoadReport summarise(const GeneratorOptions& o, const std::vector<Outcome>& outc
   r.output_tok_s = double(r.output_tokens) / duration;
   r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration;
   r.goodput_rps = good / duration;
-  r.ttft_ms = percentiles(std::move(ttft));
-  r.tpot_ms = percentiles(std::move(tpot));
-  r.itl_ms = percentiles(std::move(itl));
-  r.e2e_ms = percentiles(std::move(e2e));
+  r.ttft_ms = percentiles_ms(std::move(ttft));
+  r.tpot_ms = percentiles_ms(std::move(tpot));
+  r.itl_ms = percentiles_ms(std::move(itl));
+  r.e2e_ms = percentiles_ms(std::move(e2e));
   return r;
 }
 
 }  // namespace
 
-Result<Distribution> Distribution::parse(const std::string& text, const std::string& field) {
-  std::vector<std::string> parts;
-  std::stringstream in(text);
-  for (std::string part; std::getline(in, part, ':');) parts.push_back(part);
-  std::vector<double> v;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    char* end = nullptr;
-    const double x = std::strtod(parts[i].c_str(), &end);
-    if (end && *end == 0 && end != parts[i].c_str() && std::isfinite(x)) v.push_back(x);
-    else if (i > 0) return invalid("'" + text + "' is no distribution", field);
+Status parse_slo(const std::string& text, double& ttft_ms, double& tpot_ms) {
+  std::stringstream list(text);
+  for (std::string part; std::getline(list, part, ',');) {
+    double v = 0;
+    if (std::sscanf(part.c_str(), "ttft_ms=%lf", &v) == 1 && v > 0) ttft_ms = v;
+    else if (std::sscanf(part.c_str(), "tpot_ms=%lf", &v) == 1 && v > 0) tpot_ms = v;
+    else return invalid("'" + part + "' is not ttft_ms=N or tpot_ms=N", "--slo");
   }
-  Distribution d;
-  if (parts.size() == 1 && v.size() == 1 && v[0] >= 1) {
-    d.a_ = v[0];
-    return d;
-  }
-  const std::string kind = parts.empty() ? "" : parts[0];
-  if ((kind == "uniform" || kind == "loguniform") && v.size() == 2 && v[0] >= 1 && v[1] >= v[0]) {
-    d.kind_ = kind == "uniform" ? Kind::kUniform : Kind::kLogUniform;
-    d.a_ = v[0];
-    d.b_ = v[1];
-    return d;
-  }
-  if (kind == "lognormal" && v.size() == 4 && v[1] >= 0 && v[2] >= 1 && v[3] >= v[2]) {
-    d.kind_ = Kind::kLogNormal;
-    d.a_ = v[0];
-    d.b_ = v[1];
-    d.min_ = v[2];
-    d.max_ = v[3];
-    return d;
-  }
-  return invalid("'" + text + "' is no distribution (128, uniform:a:b, loguniform:a:b, lognormal:mu:sigma:min:max)", field);
-}
-
-int Distribution::draw(Rng& rng) const {
-  switch (kind_) {
-    case Kind::kConstant: return int(a_);
-    case Kind::kUniform: return int(a_ + double(rng.uniform()) * (b_ - a_ + 1));
-    case Kind::kLogUniform: return int(std::exp(std::log(a_) + double(rng.uniform()) * (std::log(b_) - std::log(a_))));
-    case Kind::kLogNormal: {
-      const double radius = std::sqrt(-2 * std::log(double(rng.uniform())));
-      const double z = radius * std::cos(2 * M_PI * double(rng.uniform()));
-      return int(std::clamp(std::exp(a_ + b_ * z), min_, max_));
-    }
-  }
-  return 1;
+  return {};
 }
 
 Result<LoadReport> generate_load(const GeneratorOptions& o, const std::function<void(int, int)>& progress) {
   if (o.concurrency < 1 || o.concurrency > 4096) return invalid(std::to_string(o.concurrency) + " is outside 1..4096", "--concurrency");
-  if (o.requests < 1 || o.requests > 1'000'000) return invalid(std::to_string(o.requests) + " is outside 1..1000000", "--requests");
   SLUICE_ASSIGN(http::Url url, http::parse_url(o.url));
-  SLUICE_ASSIGN(std::vector<Planned> plan, plan_requests(o));
+  SLUICE_ASSIGN(std::vector<Arrival> plan, plan_workload(o));
   std::string model = o.model;
   if (model.empty()) {
     http::Client client(url.host, url.port);

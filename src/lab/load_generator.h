@@ -7,36 +7,18 @@
 #include <vector>
 
 #include "base/result.h"
-#include "base/rng.h"
+#include "lab/workload.h"
 
 namespace sluice::lab {
 
-// "128", "uniform:a:b", "loguniform:a:b", "lognormal:mu:sigma:min:max".
-class Distribution {
- public:
-  static Result<Distribution> parse(const std::string& text, const std::string& field);
-  int draw(Rng& rng) const;
-
- private:
-  enum class Kind { kConstant, kUniform, kLogUniform, kLogNormal } kind_ = Kind::kConstant;
-  double a_ = 0, b_ = 0, min_ = 1, max_ = 1e9;
-};
-
-struct GeneratorOptions {
+struct GeneratorOptions : WorkloadOptions {
   std::string url;                 // http://host:port
   std::string model;               // "" asks /v1/models
   std::string api_key;
-  std::string trace;               // CSV: timestamp, prompt tokens, generated tokens
-  std::string prompt_tokens = "128", output_tokens = "128";
-  double rate = 0;                 // requests a second, Poisson; 0: no pause between arrivals
   int concurrency = 16;            // at most this many at once
-  int requests = 64;
   double slo_ttft_ms = 0, slo_tpot_ms = 0;  // 0: no target
   std::string service_tier;        // "", or "flex" for batch
-  uint64_t seed = 1;
 };
-
-struct Percentiles { double p50 = 0, p90 = 0, p99 = 0; };
 
 struct LoadReport {
   int requests = 0, ok = 0, rejected = 0, failed = 0;
@@ -45,6 +27,9 @@ struct LoadReport {
   Percentiles ttft_ms, tpot_ms, itl_ms, e2e_ms;
   std::string first_error;
 };
+
+// "ttft_ms=500,tpot_ms=30", either of them, or "". Errors: kInvalidArgument.
+Status parse_slo(const std::string& text, double& ttft_ms, double& tpot_ms);
 
 // progress(done, total) may be null; any thread.
 Result<LoadReport> generate_load(const GeneratorOptions& options, const std::function<void(int, int)>& progress);

@@ -176,6 +176,14 @@ Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions
   return file;
 }
 
+Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out) {
+  if (objective != "latency" && objective != "throughput") return invalid("'" + objective + "' is neither latency nor throughput", "--objective");
+  if (!(step_ms >= 0 && step_ms <= 60000)) return invalid("must be from 0 to 60000", "--step-ms");
+  out.step_us = TimeUs(step_ms * 1000);
+  out.prompt_room = objective == "latency" && step_ms == 0 ? kPromptRoom : -1;
+  return {};
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
@@ -213,6 +221,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
   m.scheduler.max_step_tokens = step_tokens(o, *kernels);
+  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = spec->vocab;
   m.scheduler.prefix_cache = o.prefix_cache;

@@ -28,6 +28,8 @@ struct LoadOptions {
   int block_tokens = 16;
   int max_sequences = 64;
   int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
+  std::string objective = "latency";  // or "throughput": what prompts may make of a step beside interactive decodes
+  double step_ms = 0;             // > 0: so much, in place of what the objective says
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
   bool prefix_cache = true;
   int depth = 0;                  // steps in flight, 1 or 2; 0: what the device is best with
@@ -65,6 +67,10 @@ Result<DType> parse_kv_type(const std::string& text);
 int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
+// latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a
+// prompt then takes up to three times as long as alone. throughput: prompts go as they come. step_ms > 0: a bound of that much.
+constexpr double kPromptRoom = 0.45;
+Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out);
 
 // Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
 constexpr uint64_t kDeviceReserve = uint64_t{3} << 29;

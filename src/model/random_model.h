@@ -3,7 +3,7 @@
 //
 // All matrices are views into one pool of random rows, each at its own offset: distinct where they are read, and made in
 // a fraction of the time. Values have full mantissas and a deviation of 1/sqrt(dim), so logits are finite and near unit size.
-// The vocabulary is the bytes (0..255), <|bos|> (256), <|eos|> (257) and made-up words; text is tokenized to bytes.
+// The vocabulary: random_vocab.h.
 #pragma once
 #include <cstdint>
 #include <memory>

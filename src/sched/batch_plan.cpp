@@ -48,17 +48,6 @@ void BatchPlan::validate(int total_blocks, int vocab, int rows_before) const {
   for (const OutputRow& r : rows) SLUICE_CHECK(r.token_row >= 0 && r.token_row < T);
 }
 
-std::string BatchPlan::describe() const {
-  std::string out = "step " + std::to_string(step) + ": " + std::to_string(num_tokens()) + " tokens, " + std::to_string(num_sequences()) +
-                    " sequences, " + std::to_string(block_ids.size()) + " blocks of " + std::to_string(block_tokens) + ", " +
-                    std::to_string(rows.size()) + " rows, " + std::to_string(copies.size()) + " copies; tokens/length:";
-  constexpr int kShown = 32;
-  for (int s = 0; s < num_sequences() && s < kShown; ++s)
-    out += " " + std::to_string(query_begin[size_t(s) + 1] - query_begin[size_t(s)]) + "/" + std::to_string(kv_len[size_t(s)]);
-  if (num_sequences() > kShown) out += " ...";
-  return out;
-}
-
 uint64_t BatchPlan::hash() const {
   uint64_t h = step;
   auto mix = [&](const std::vector<int32_t>& v) { h = XXH3_64bits_withSeed(v.data(), v.size() * 4, h + v.size()); };

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "kv/block_pool.h"
@@ -46,8 +45,6 @@ struct BatchPlan {
   // Aborts when the arrays contradict one another or a block is written by two sequences. total_blocks, vocab: bounds.
   // rows_before: output rows of the plan that runs ahead of this one, 0 when none does.
   void validate(int total_blocks, int vocab, int rows_before = 0) const;
-  // One line for a fault's report: the sizes, and each sequence's tokens and length.
-  std::string describe() const;
   // Of every array: equal schedules hash alike.
   uint64_t hash() const;
 };

@@ -5,12 +5,13 @@
 
 namespace sluice::sched {
 
-StepOutcome Scheduler::commit(const StepResult& result, TimeUs now) {
+StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us) {
   SLUICE_CHECK(num_flights_ > 0 && result.rows.size() == flight(0).plan.rows.size());
   Flight& landed = flight(0);
   first_flight_ = (first_flight_ + 1) % kMaxFlights;
   --num_flights_;
   ++counters_.steps;
+  if (took_us > 0) cost_.observe(landed.shape, took_us);
   StepOutcome outcome;
   const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
@@ -23,7 +24,9 @@ StepOutcome Scheduler::commit(const StepResult& result, TimeUs now) {
       const int before = s->computed;
       s->computed += landed.work[i].count;
       s->planned -= landed.work[i].count;
-      outcome.computed_prompt_tokens += std::max(0, std::min(s->computed, s->prompt_tokens) - before);
+      const int of_prompt = std::max(0, std::min(s->computed, s->prompt_tokens) - before);
+      outcome.computed_prompt_tokens += of_prompt;
+      shares_.charge(s->request->submission.share_key, of_prompt, 0);
       index_full_blocks(s);
     }
     land(s);
@@ -83,6 +86,7 @@ void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeU
   s->last_token_us = now;
   s->tokens.push_back(token.token);
   ++outcome.generated_tokens;
+  shares_.charge(sub.share_key, 0, 1);
   e.has_token = true;
   e.sample = token;
   const auto& stops = s->request->stop_tokens;
@@ -115,6 +119,7 @@ std::string_view Scheduler::bytes_of(TokenId token, bool keep_special) const {
 void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome) {
   const Submission& sub = s->request->submission;
   Finished f;
+  f.request_id = sub.id;
   f.arrived_us = sub.arrived_us;
   f.admitted_us = s->admitted_us;
   f.first_token_us = s->first_token_us;
@@ -123,6 +128,7 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
   f.generated_tokens = s->generated();
   f.reason = event.finish;
   f.last_choice = --s->request->open_choices == 0;
+  if (f.last_choice) shares_.close(sub.share_key);
   outcome.finished.push_back(f);
   if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);
   outcome.deliveries.push_back({sub.sink, std::move(event)});
@@ -132,12 +138,17 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
 void Scheduler::forget(Sequence* s) {
   std::erase(running_, s);
   waiting_.erase(s);
-  for (auto& other : sequences_)
+  std::erase(s->request->samples, s);
+  for (Sequence* other : s->request->samples)
     if (other->leader == s) other->leader = nullptr;
-  const auto at = std::find_if(sequences_.begin(), sequences_.end(), [&](const auto& p) { return p.get() == s; });
-  if (s->flights > 0) ended_.push_back(std::move(*at));
+  std::unique_ptr<Sequence> own = std::move(sequences_[s->index]);
+  if (s->index + 1 < sequences_.size()) {
+    sequences_[s->index] = std::move(sequences_.back());
+    sequences_[s->index]->index = s->index;
+  }
+  sequences_.pop_back();
+  if (s->flights > 0) ended_.push_back(std::move(own));
   else release_blocks(s);
-  sequences_.erase(at);
 }
 
 int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
@@ -149,8 +160,10 @@ int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
       r.cancelled = true;
       ++ended;
     }
-    if (r.cancelled) gone.push_back(s.get());
   }
+  // Only now: a flag that is set while the samples of a request are looked at ends all of them together.
+  for (auto& s : sequences_)
+    if (s->request->cancelled) gone.push_back(s.get());
   for (Sequence* s : gone) {
     TokenEvent e;
     e.choice = s->sampling.choice;

@@ -55,6 +55,7 @@ struct Submission {
   int32_t prompt_logprobs = -1;         // as num_logprobs, for prompt positions; >= 0 takes no prefix hits
   RequestClass request_class = RequestClass::kInteractive;
   uint64_t cache_salt = 0;
+  uint64_t share_key = 0;               // who is served; keys share what there is evenly
   std::shared_ptr<ResponseSink> sink;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set by the edge when the client is gone; read every step
   TimeUs arrived_us = 0;

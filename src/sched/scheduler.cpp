@@ -1,8 +1,16 @@
 #include "sched/scheduler.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace sluice::sched {
+namespace {
+
+constexpr int kLeastChunk = 8;  // tokens by which a prompt moves on in a step that has no time left for it
+
+bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }
+
+}  // namespace
 
 bool Scheduler::ByRank::operator()(const Sequence* a, const Sequence* b) const { return a->before(*b); }
 
@@ -48,6 +56,7 @@ void Scheduler::admit(Submission submission) {
     request->banned_early.push_back(t);
   }
   request->open_choices = sub.n;
+  shares_.open(sub.share_key);
   const uint64_t order = next_order_++;
   Sequence* leader = nullptr;
   for (int i = 0; i < sub.n; ++i) {
@@ -63,6 +72,8 @@ void Scheduler::admit(Submission submission) {
     s->stops = text::StopMatcher(sub.stop, sub.include_stop);
     if (i == 0) leader = s.get();
     waiting_.insert(s.get());
+    request->samples.push_back(s.get());
+    s->index = sequences_.size();
     sequences_.push_back(std::move(s));
   }
 }
@@ -72,15 +83,15 @@ const BatchPlan& Scheduler::plan(TimeUs now) {
   making_ = &flight(num_flights_);
   making_->work.clear();
   making_->plan.clear();
+  making_->shape = interactive_shape_ = {};
   budget_ = options_.max_step_tokens;
+  decodes_us_ = 0;
+  full_[0] = full_[1] = moved_[0] = moved_[1] = false;
+  // Both are ordered by class.
+  interactive_here_ = (!running_.empty() && is_interactive(running_.front())) || (!waiting_.empty() && is_interactive(*waiting_.begin()));
   if (num_flights_ == 0) wants_room_ = false;
   else if (wants_room_ || !running_fits()) return making_->plan;
-  // Those one token short of what is known go first: a prompt's chunk takes what they leave.
-  for (const bool decodes : {true, false}) {
-    const std::vector<Sequence*> order = running_;  // advance() may preempt
-    for (Sequence* s : order)
-      if (s->running && (wanted_tokens(s) == 1) == decodes) advance(s);
-  }
+  advance_running();
   admit_waiting(now);
   if (making_->work.empty()) return making_->plan;
   build_plan();
@@ -104,8 +115,49 @@ bool Scheduler::running_fits() const {
   return needed <= pool_.available();
 }
 
+// Those one token short of what is known go first: a prompt's chunk takes what they leave. Of batch class, who waited longest
+// for a turn goes first: not all may have room.
+void Scheduler::advance_running() {
+  for (const bool decodes : {true, false}) {
+    order_ = running_;  // advance() may preempt
+    if (interactive_here_)
+      std::stable_sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
+        if (is_interactive(a) || is_interactive(b)) return is_interactive(a) && !is_interactive(b);
+        return a->last_step < b->last_step;
+      });
+    for (Sequence* s : order_)
+      if (s->running && (wanted_tokens(s) == 1) == decodes) advance(s);
+    if (decodes) decodes_us_ = interactive_shape_.tokens > 0 ? cost_.predict(interactive_shape_) : 0;
+  }
+}
+
+int Scheduler::fitting(const Sequence* s, int count) const {
+  const bool interactive = is_interactive(s);
+  if (!interactive_here_ || (interactive && count == 1)) return count;
+  double limit = options_.step_us > 0 ? double(options_.step_us) : HUGE_VAL;
+  if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room) * decodes_us_);
+  if (!interactive) limit = std::min(limit, (1 + options_.batch_room) * cost_.predict(interactive_shape_));
+  const auto fits = [&](int n) {
+    StepShape shape = making_->shape;
+    shape.add(n, s->scheduled() + n, s->scheduled() + n == s->expected());
+    return cost_.predict(shape) <= limit;
+  };
+  if (cost_.predict(making_->shape) == 0 || fits(count)) return count;  // nothing is known yet, or all is well
+  int most = 0;
+  for (int step = 1 << 20; step > 0; step /= 2)
+    if (most + step < count && fits(most + step)) most += step;
+  // Whatever the bound, each class moves on: a prompt by a little, batch work by one sequence.
+  return std::max(most, moved_[int(s->request_class())] ? 0 : std::min(count, kLeastChunk));
+}
+
 void Scheduler::advance(Sequence* s) {
   int count = std::min(wanted_tokens(s), budget_);
+  const int cls = int(s->request_class());
+  if (count <= 0 || (full_[cls] && (count > 1 || !is_interactive(s)))) return;
+  if (const int fits = fitting(s, count); fits < count) {
+    full_[cls] = true;
+    count = fits;
+  }
   if (count <= 0) return;
   const int B = options_.block_tokens;
   while (int(s->blocks.size()) * B < s->scheduled() + count) {
@@ -122,6 +174,14 @@ void Scheduler::advance(Sequence* s) {
   }
   budget_ -= count;
   making_->work.push_back({s, count});
+  if (count > 1 || !is_interactive(s)) moved_[cls] = true;
+  add_shape(making_->work.back());
+}
+
+void Scheduler::add_shape(const Work& w) {
+  const int end = w.sequence->scheduled() + w.count, rows = end == w.sequence->expected();
+  making_->shape.add(w.count, end, rows);
+  if (is_interactive(w.sequence)) interactive_shape_.add(w.count, end, rows);
 }
 
 bool Scheduler::allocate(Sequence* s) {
@@ -147,6 +207,8 @@ void Scheduler::preempt(Sequence* s) {
     if (w.sequence == s) budget_ += w.count;
     return w.sequence == s;
   });
+  making_->shape = interactive_shape_ = {};
+  for (const Work& w : making_->work) add_shape(w);
   release_blocks(s);
   s->running = false;
   waiting_.insert(s);
@@ -164,14 +226,27 @@ void Scheduler::release_blocks(Sequence* s) {
   s->computed = 0;
 }
 
-void Scheduler::admit_waiting(TimeUs now) {
-  for (auto it = waiting_.begin(); it != waiting_.end() && budget_ > 0;) {
-    Sequence* s = *it;
-    // A sample waits while its leader is still in the prompt they share: it will take the leader's blocks.
-    if (s->leader && s->leader->running && s->leader->computed < s->prompt_tokens - 1) {
-      ++it;
-      continue;
+// A sample waits while its leader is still in the prompt they share: it will take the leader's blocks.
+Sequence* Scheduler::next_waiting() const {
+  Sequence* best = nullptr;
+  double least = HUGE_VAL;
+  for (Sequence* s : waiting_) {
+    if (best && s->request_class() != best->request_class()) break;
+    if (s->leader && s->leader->running && s->leader->computed < s->prompt_tokens - 1) continue;
+    const double served = shares_.num_active() > 1 ? shares_.served(s->request->submission.share_key) : 0;
+    if (served < least) {
+      best = s;
+      least = served;
     }
+    if (shares_.num_active() <= 1) break;
+  }
+  return best;
+}
+
+void Scheduler::admit_waiting(TimeUs now) {
+  while (budget_ > 0) {
+    Sequence* s = next_waiting();
+    if (!s || full_[int(s->request_class())]) return;  // those behind it are of its class, or of a lesser one
     // Interactive work displaces batch work, for a place as for blocks; equals wait their turn.
     while (!try_start(s, now)) {
       Sequence* victim = victim_below(s);
@@ -180,7 +255,6 @@ void Scheduler::admit_waiting(TimeUs now) {
       if (wants_room_) return;
       preempt(victim);
     }
-    it = waiting_.begin();
   }
 }
 
@@ -281,9 +355,11 @@ void Scheduler::build_plan() {
     plan.block_ids.insert(plan.block_ids.end(), s->blocks.begin(), s->blocks.begin() + blocks);
     plan.block_begin.push_back(int32_t(plan.block_ids.size()));
     s->planned += w.count;
+    s->last_step = plan.step;
     ++s->flights;
     if (end == s->expected()) add_draw(s, index);
   }
+  making_->shape.rows = int(plan.rows.size());
 }
 
 // The last token of s in the plan gives the next one.

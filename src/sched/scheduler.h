@@ -6,7 +6,8 @@
 // sequence that ends with a plan in flight keeps its blocks until that one is committed, and its row there means nothing.
 //
 // There are no phases: a step advances each sequence's `computed` towards its `known` tokens - by one for a decode, by a
-// chunk for a prompt, by everything again after a preemption - within a budget of tokens.
+// chunk for a prompt, by everything again after a preemption - within a budget of tokens and, while interactive requests are
+// there, of time: StepCost says what a chunk would cost. Batch work then fills what room they leave (batch_room below).
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -19,6 +20,8 @@
 #include "sched/batch_plan.h"
 #include "sched/request.h"
 #include "sched/sequence.h"
+#include "sched/shares.h"
+#include "sched/step_cost.h"
 #include "text/tokenizer.h"
 
 namespace sluice::sched {
@@ -28,6 +31,12 @@ struct SchedulerOptions {
   int block_tokens = 16;        // a multiple of 16, 16..256
   int max_sequences = 64;       // running at once
   int max_step_tokens = 512;    // a step's budget; at least max_sequences
+  // What prompts may make of a step while interactive requests are there: so many microseconds, or so much longer than its
+  // interactive decodes alone would be (where there are any). 0 and below 0: no such bound; neither: prompts are bound by
+  // max_step_tokens alone.
+  TimeUs step_us = 0;
+  double prompt_room = -1;
+  double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
   int max_context = 0;          // tokens a sequence may reach
   int vocab = 0;
   bool prefix_cache = true;
@@ -40,6 +49,7 @@ struct Delivery {
 
 // Times of one finished choice, for metrics.
 struct Finished {
+  uint64_t request_id = 0;
   TimeUs arrived_us = 0, admitted_us = 0, first_token_us = 0, finished_us = 0;
   int prompt_tokens = 0, generated_tokens = 0;
   FinishReason reason = FinishReason::kNone;
@@ -77,8 +87,9 @@ class Scheduler {
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
-  // The result of the oldest plan in flight. Decides stops, limits and finishes.
-  StepOutcome commit(const StepResult& result, TimeUs now);
+  // The result of the oldest plan in flight. Decides stops, limits and finishes. took_us: how long the step ran, for StepCost;
+  // 0: not measured.
+  StepOutcome commit(const StepResult& result, TimeUs now, TimeUs took_us = 0);
   int num_in_flight() const { return num_flights_; }
   static constexpr int kMaxFlights = 2;
 
@@ -88,6 +99,7 @@ class Scheduler {
   const kv::BlockPool& pool() const { return pool_; }
   const Counters& counters() const { return counters_; }
   const SchedulerOptions& options() const { return options_; }
+  StepCost& cost() { return cost_; }
   // Token slots in the running sequences' blocks, and tokens computed into them: their difference is waste.
   void usage(int64_t* allocated_slots, int64_t* live_tokens) const;
   void validate() const;  // every invariant; aborts on a breach
@@ -97,14 +109,18 @@ class Scheduler {
   struct Flight {
     BatchPlan plan;
     std::vector<Work> work;
+    StepShape shape;
   };
   struct ByRank { bool operator()(const Sequence* a, const Sequence* b) const; };
 
   Flight& flight(int i) { return flights_[(first_flight_ + i) % kMaxFlights]; }
   bool running_fits() const;                       // what running sequences need of this step, without preemption
   int wanted_tokens(const Sequence* s) const;      // that could go into this step
-  void advance(Sequence* s);                       // gives s as many tokens of this step as budget and blocks allow
+  void advance(Sequence* s);                       // gives s as many tokens of this step as budget, time and blocks allow
+  int fitting(const Sequence* s, int count) const; // of `count` tokens of s, how many the step's time has room for
+  void advance_running();
   void admit_waiting(TimeUs now);
+  Sequence* next_waiting() const;                  // of the best class, of the key served least, the first; null: none may start
   bool try_start(Sequence* s, TimeUs now);
   int reuse_prefix(Sequence* s);                   // shares cached blocks; returns tokens covered
   bool fork_from_leader(Sequence* s);
@@ -112,6 +128,7 @@ class Scheduler {
   Sequence* victim_below(const Sequence* s) const; // lowest-ranked running sequence that s may displace
   void preempt(Sequence* s);
   void release_blocks(Sequence* s);
+  void add_shape(const Work& w);
   void build_plan();
   void add_draw(Sequence* s, int index);
   void index_full_blocks(Sequence* s);
@@ -128,6 +145,7 @@ class Scheduler {
   kv::PrefixIndex index_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::vector<Sequence*> running_;                 // by rank
+  std::vector<Sequence*> order_;                   // in which they advance
   std::set<Sequence*, ByRank> waiting_;
   // Ended while a plan that names them is in flight: they hold their blocks, no more.
   std::vector<std::unique_ptr<Sequence>> ended_;
@@ -135,6 +153,14 @@ class Scheduler {
   int first_flight_ = 0, num_flights_ = 0;
   Flight* making_ = &flights_[0];                  // the plan in hand
   int budget_ = 0;
+  StepCost cost_;
+  Shares shares_;
+  // Of the plan in hand: whether interactive requests run or wait; what those in it come to; which classes' time is used up; and
+  // whether a prompt of interactive class, or anything of batch class, is in it.
+  bool interactive_here_ = false;
+  StepShape interactive_shape_;
+  double decodes_us_ = 0;                          // predicted, of the interactive decodes in it
+  bool full_[2] = {}, moved_[2] = {};
   bool wants_room_ = false;                        // somebody waits for a preemption: do not run ahead
   uint64_t next_order_ = 0;
   Counters counters_;

@@ -13,10 +13,12 @@
 namespace sluice::sched {
 
 // What the samples of one request share.
+struct Sequence;
 struct Request {
   Submission submission;
   std::vector<TokenId> stop_tokens;    // end of generation (unless ignored) and the request's own
   std::vector<TokenId> banned_early;   // never sampled before min_tokens: all of the above
+  std::vector<Sequence*> samples;      // those that live
   int open_choices = 0;
   bool cancelled = false;
 };
@@ -31,9 +33,11 @@ struct Sequence {
   int cached_prompt = 0;               // of the prompt, taken from the prefix cache at first admission
   // Of plans in flight: their tokens of this sequence, the tokens they draw, the row of the latest that draws one.
   int planned = 0, drawing = 0, drawing_row = 0;
+  uint64_t last_step = 0;              // the latest that advanced it
   int flights = 0;                     // plans in flight that name this sequence
   std::vector<kv::BlockId> blocks;     // block i holds positions [i * block_tokens, ...)
   std::vector<kv::PrefixKey> keys;     // of the full blocks known to the index, from the root on
+  size_t index = 0;                    // among the scheduler's sequences
   Sequence* leader = nullptr;          // sample 0 of the same request while it lives: its prompt blocks are shared
   text::StopMatcher stops{{}};
   int prompt_scored = 0;               // prompt positions whose log-probability has been reported

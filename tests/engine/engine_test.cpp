@@ -407,6 +407,48 @@ TEST(EngineFault, EndsEveryRequestWithAnErrorAndSaysSo) {
   EXPECT_EQ(engine.submit(request(10, 1)).error().code, ErrorCode::kUnavailable);
 }
 
+// A device whose third step reads far outside its memory. It never recovers, so this test needs a process of its own.
+class CorruptingExecutor final : public exec::Executor {
+ public:
+  explicit CorruptingExecutor(std::unique_ptr<exec::Executor> device) : device_(std::move(device)) {}
+  Status submit(const sched::BatchPlan& plan) override {
+    if (++steps_ < 3) return device_->submit(plan);
+    sched::BatchPlan wrong = plan;
+    wrong.token_ids[0] = 1 << 30;
+    return device_->submit(wrong);
+  }
+  Result<sched::StepResult> collect() override { return device_->collect(); }
+  std::string describe_in_flight() const override { return device_->describe_in_flight(); }
+  int depth() const override { return device_->depth(); }
+  int total_blocks() const override { return device_->total_blocks(); }
+  int block_tokens() const override { return device_->block_tokens(); }
+
+ private:
+  std::unique_ptr<exec::Executor> device_;
+  int steps_ = 0;
+};
+
+TEST_F(EngineTest, ADeviceFaultEndsStreamsWithAnError) {
+  if (!std::getenv("SLUICE_TEST_FAULT")) GTEST_SKIP() << "SLUICE_TEST_FAULT=1 and SLUICE_TEST_DEVICE run it, in a process of its own";
+  Rig rig(file_, Config{});
+  rig.engine.reset();
+  engine::EngineOptions options;
+  options.scheduler = rig.model->scheduler;
+  auto executor = rig.model->make_executor();
+  ASSERT_TRUE(executor.ok());
+  rig.engine = std::make_unique<engine::Engine>(options, rig.model->tokenizer, std::make_unique<CorruptingExecutor>(std::move(*executor)), &rig.clock);
+  auto waiters = {rig.send(request(20, 1, 200)), rig.send(request(30, 2, 200))};
+  for (auto& w : waiters) {
+    const auto c = w->wait()[0];
+    EXPECT_EQ(c.finish, sched::FinishReason::kError);
+    EXPECT_EQ(c.error.code, ErrorCode::kUnavailable);
+    EXPECT_NE(c.error.message.find("device fault"), std::string::npos) << c.error.message;
+  }
+  EXPECT_TRUE(rig.engine->faulted());
+  EXPECT_FALSE(rig.engine->health().healthy);
+  EXPECT_EQ(rig.engine->submit(request(10, 1)).error().code, ErrorCode::kUnavailable);
+}
+
 // A device that hangs: the watchdog tells.
 class HangingExecutor final : public exec::Executor {
  public:

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "model/model_spec.h"
+#include "model/random_vocab.h"
 #include "model/vocab.h"
 
 namespace sluice::model {
@@ -69,6 +70,9 @@ TEST(RandomModel, SpecAndVocabularyAreRead) {
     ASSERT_TRUE(spec.ok()) << spec.error().message;
     auto tokenizer = build_tokenizer((*file)->metadata());
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
+    std::string text;
+    for (const char* word : common_words()) text += std::string(" ") + word;
+    EXPECT_EQ((*tokenizer)->encode(text, {}).size(), common_words().size());
     EXPECT_EQ((*tokenizer)->size(), int((*file)->find("token_embd.weight")->rows()));
     auto chat = build_chat_template((*file)->metadata());
     ASSERT_TRUE(chat.ok()) << chat.error().message;

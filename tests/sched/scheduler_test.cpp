@@ -93,6 +93,13 @@ Submission make(const Sent& s) {
   return sub;
 }
 
+// What the fake device takes over a step.
+TimeUs time_of(const BatchPlan& plan) {
+  TimeUs us = 200 + 20 * plan.num_tokens();
+  for (int32_t n : plan.kv_len) us += n / 16;
+  return us;
+}
+
 // depth 2: every step is planned before the one ahead of it is committed, wherever the scheduler gives a plan.
 void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -105,6 +112,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
   for (auto& t : shared) t = int32_t(rng.below(kVocab));
   uint64_t step = 0, completed = 0, ahead = 0;
   std::deque<StepResult> in_flight;
+  std::deque<TimeUs> times;
   auto check_done = [&] {
     std::erase_if(open, [&](Sent& s) {
       if (int(s.sink->finished.size()) < s.n) return false;
@@ -153,11 +161,13 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
       ASSERT_LE(plan.num_sequences(), o.max_sequences);
       ahead += !in_flight.empty();
       in_flight.push_back(device.run(plan));
+      times.push_back(time_of(plan));
       scheduler.validate();
     }
     if (!in_flight.empty()) {
-      StepOutcome outcome = scheduler.commit(in_flight.front(), TimeUs(step));
+      StepOutcome outcome = scheduler.commit(in_flight.front(), TimeUs(step), times.front());
       in_flight.pop_front();
+      times.pop_front();
       for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     }
     scheduler.validate();
@@ -215,6 +225,16 @@ TEST(SchedulerSoak, RunningAheadWithLargeBlocksAndATinyBudget) {
   for (int s = 1; s <= num_seeds(); ++s) soak(uint64_t(600 + s), options(20, 32, 4, 7, true), 10000, 2);
 }
 
+// Prompts and batch work squeezed into little time: everything still ends.
+TEST(SchedulerSoak, TightTime) {
+  for (int s = 1; s <= num_seeds(); ++s) {
+    SchedulerOptions o = options(60, 16, 16, 64, true);
+    o.step_us = 600;
+    soak(uint64_t(700 + s), o, 10000);
+    soak(uint64_t(800 + s), o, 10000, 2);
+  }
+}
+
 struct Rig {
   explicit Rig(SchedulerOptions o) : scheduler(o, nullptr), device(o.total_blocks, o.block_tokens) {}
   Sent send(std::vector<int32_t> prompt, int max_tokens, int n = 1, RequestClass c = RequestClass::kInteractive) {
@@ -228,7 +248,8 @@ struct Rig {
     const BatchPlan& plan = scheduler.plan(now);
     const StepResult r = device.run(plan);
     last = plan;
-    StepOutcome outcome = scheduler.commit(r, now++);
+    took = time_of(last);
+    StepOutcome outcome = scheduler.commit(r, now++, took);
     for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     scheduler.validate();
     return last;
@@ -240,13 +261,128 @@ struct Rig {
   Scheduler scheduler;
   FakeDevice device;
   BatchPlan last;
-  TimeUs now = 0;
+  TimeUs now = 0, took = 0;
 };
 
 std::vector<int32_t> ramp(int n, int start = 0) {
   std::vector<int32_t> v(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) v[size_t(i)] = (start + i) % kVocab;
   return v;
+}
+
+// Steps teach what they cost; from then on a long prompt takes no more of one than the bound leaves.
+TEST(Scheduler, AStepsTimeBoundsAPromptsChunk) {
+  SchedulerOptions o = options(2000, 16, 32, 512, false);
+  o.step_us = 2000;
+  Rig rig(o);
+  for (int i = 0; i < 6; ++i) rig.send(ramp(40 + 30 * i, 500), 200);
+  for (int i = 0; i < 60; ++i) rig.step();
+  rig.send(ramp(8000), 2);
+  for (int i = 0; i < 60; ++i) {
+    rig.step();
+    EXPECT_LT(rig.took, 2300) << "step " << i;
+    EXPECT_GT(rig.last.num_tokens(), 6 + 8) << "the prompt moves on";
+  }
+  rig.finish();
+}
+
+// With room relative to the decodes, chats' gaps stay even however long the prompt is, and the prompt still moves.
+TEST(Scheduler, RoomForPromptsFollowsTheDecodes) {
+  SchedulerOptions o = options(2000, 16, 32, 512, false);
+  o.prompt_room = 0.4;
+  Rig rig(o);
+  for (int i = 0; i < 8; ++i) rig.send(ramp(40 + 30 * i, 500), 300);
+  for (int i = 0; i < 60; ++i) rig.step();
+  const TimeUs decodes = rig.took;
+  rig.send(ramp(8000), 2);
+  for (int i = 0; i < 100; ++i) {
+    rig.step();
+    EXPECT_LT(rig.took, 1.7 * decodes) << "step " << i;  // the room, or the eight tokens by which a prompt moves in any case
+    EXPECT_GE(rig.last.num_tokens(), 8 + 8);
+  }
+  rig.finish();
+}
+
+// Batch work beside interactive work lengthens a step by little, but each of its sequences gets its turns.
+TEST(Scheduler, BatchWorkFillsWhatInteractiveLeaves) {
+  SchedulerOptions o = options(4000, 16, 64, 256, false);
+  Rig rig(o);
+  for (int i = 0; i < 200; ++i) {  // learn
+    if (i % 10 == 0) rig.send(ramp(20 + i, 500), 12);
+    if (!rig.scheduler.idle()) rig.step();
+  }
+  rig.finish();
+  std::vector<Sent> batch;
+  for (int i = 0; i < 24; ++i) batch.push_back(rig.send(ramp(30, i), 2000, 1, RequestClass::kBatch));
+  for (int i = 0; i < 12; ++i) rig.step();
+  const TimeUs alone = rig.took;
+  EXPECT_EQ(rig.last.num_tokens(), 24);
+  std::vector<Sent> chats;
+  for (int i = 0; i < 8; ++i) chats.push_back(rig.send(ramp(10, 500 + 10 * i), 300));
+  for (int i = 0; i < 10; ++i) rig.step();
+  std::vector<size_t> before;
+  for (const Sent& b : batch) before.push_back(b.sink->tokens[0].size());
+  for (int i = 0; i < 200; ++i) {
+    rig.step();
+    EXPECT_LT(rig.took, alone);
+    EXPECT_LT(rig.took, 1.35 * (200 + 20 * 8 + 8 * 20)) << "step " << i;
+    EXPECT_GE(rig.last.num_tokens(), 9) << "all chats and at least one of the batch";
+  }
+  size_t least = 1000, most = 0;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const size_t n = batch[i].sink->tokens[0].size() - before[i];
+    least = std::min(least, n);
+    most = std::max(most, n);
+  }
+  EXPECT_GE(least, 5u);
+  EXPECT_LE(most - least, 2u) << "turns are shared";
+  rig.finish();
+}
+
+// Two keys, one of which asks for ten times as much: what they are served stays even while both wait.
+TEST(Scheduler, KeysShareEvenly) {
+  Rig rig(options(400, 16, 8, 64, false));
+  std::vector<Sent> sent[2];
+  const auto send = [&](int key, int n) {
+    for (int i = 0; i < n; ++i) {
+      Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), ramp(20, key * 100 + i), 30, 1, 0, false};
+      Submission sub = make(s);
+      sub.share_key = uint64_t(key) + 1;
+      rig.scheduler.admit(std::move(sub));
+      sent[key].push_back(s);
+    }
+  };
+  send(0, 200);  // and long before the other
+  for (int i = 0; i < 50; ++i) rig.step();
+  const auto served = [&](int key) {
+    size_t n = 0;
+    for (const Sent& s : sent[key]) n += s.sink->tokens[0].size();
+    return double(n);
+  };
+  const double before = served(0);
+  send(1, 60);
+  while (sent[1].back().sink->finished.empty()) rig.step();
+  EXPECT_NEAR(served(1) / (served(0) - before), 1.0, 0.15);
+  rig.finish();
+}
+
+TEST(Shares, APauseEarnsNothingAndStrangersDoNotFillMemory) {
+  Shares shares;
+  shares.open(1);
+  shares.charge(1, 1000, 500);
+  shares.open(2);
+  EXPECT_EQ(shares.served(2), 2000);
+  shares.charge(2, 10, 0);
+  EXPECT_EQ(shares.served(2), 2010);
+  shares.close(2);
+  shares.charge(1, 5000, 0);
+  shares.open(2);
+  EXPECT_EQ(shares.served(2), 7000);
+  for (uint64_t k = 10; k < 200000; ++k) {
+    shares.open(k);
+    shares.close(k);
+  }
+  EXPECT_EQ(shares.num_active(), 2);
 }
 
 TEST(Scheduler, ALongPromptIsChunkedBesideDecodes) {

@@ -26,6 +26,7 @@ class Bench final : public Invocation {
  public:
   void declare(Flags& f) override {
     load_.max_sequences = 0;
+    load_.objective = "throughput";
     f.add("what", what_, "decode, prefill, throughput, serve, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
@@ -101,12 +102,13 @@ class Bench final : public Invocation {
     if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
     load_.max_sequences = std::max(load_.max_sequences, largest);
     if (load_.max_step_tokens > 0) load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
+    SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
+    lab::MachineCeilings m;
+    if (!table->host_memory) m = lab::measure_device(*table);  // before its memory is taken
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
-    // Ceilings are of the host; a device's figures stand by themselves.
-    const lab::MachineCeilings m = model.model->kernels().host_memory
-        ? lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes)) : lab::MachineCeilings{};
+    if (table->host_memory) m = lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes));
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
     SLUICE_ASSIGN(const auto rows, what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m));
     print_rows(rows, m);
@@ -122,26 +124,16 @@ class Bench final : public Invocation {
       std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
       return;
     }
-    std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads,
-                "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
+    if (m.bf16_gflop_s > 0) std::printf("%s: copies %.0f GB/s, bf16 %.0f TFLOP/s\n", m.cpu.c_str(), m.read_gb_s, m.bf16_gflop_s * 1e-3);
+    else std::printf("%s: reads %.1f GB/s, int8 %.0f GOP/s with %d threads\n", m.cpu.c_str(), m.read_gb_s, m.int8_gop_s, m.threads);
+    std::printf("%-8s %6s %8s %10s %19s %10s %8s %6s %9s %6s\n", "", "batch", "context", "tokens/s", "min..max", "ms", "GB/s", "%", "GFLOP/s", "%");
     for (const lab::BenchRow& r : rows)
       std::printf("%-8s %6d %8d %10.1f %9.1f..%-9.1f %9.3f %8.1f %6.1f %9.1f %6.1f\n", r.name.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.step_ms, r.gb_s, r.pct_of_bandwidth, r.gflop_s, r.pct_of_compute);
   }
 
-  Status parse_slo() {
-    std::stringstream list(slo_);
-    for (std::string part; std::getline(list, part, ',');) {
-      double v = 0;
-      if (std::sscanf(part.c_str(), "ttft_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_ttft_ms = v;
-      else if (std::sscanf(part.c_str(), "tpot_ms=%lf", &v) == 1 && v > 0) load_gen_.slo_tpot_ms = v;
-      else return invalid("'" + part + "' is not ttft_ms=N or tpot_ms=N", "--slo");
-    }
-    return {};
-  }
-
   Result<int> serve() {
     load_gen_.url = load_.model;
-    SLUICE_TRY(parse_slo());
+    SLUICE_TRY(lab::parse_slo(slo_, load_gen_.slo_ttft_ms, load_gen_.slo_tpot_ms));
     if (rate_ != "inf") {
       load_gen_.rate = std::atof(rate_.c_str());
       if (!(load_gen_.rate > 0)) return invalid("'" + rate_ + "' is no rate above 0", "--rate");

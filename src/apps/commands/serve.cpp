@@ -1,4 +1,5 @@
-// sluice serve: the OpenAI API over a model. SIGTERM (or Ctrl-C) drains, a second one stops.
+// sluice serve: the OpenAI API over a model. SIGTERM (or Ctrl-C) drains, a second one stops. After a device's fault it ends by
+// itself, with exit status 3, once clients have had their errors: for a supervisor to start it again.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include "apps/model_flags.h"
 #include "engine/engine.h"
 #include "http/server.h"
+#include "lab/step_cost_file.h"
 
 namespace sluice::apps {
 namespace {
@@ -31,6 +33,7 @@ class Serve final : public Invocation {
     f.add("--api-key", api_keys_, "keys that may use the API (none: open)");
     f.add("--cors-origin", cors_, "value of Access-Control-Allow-Origin (empty: none)");
     f.add("--no-prefix-cache", no_prefix_cache_, "do not reuse the cache of common beginnings");
+    f.add("--record", record_, "write every input of the scheduler to this file, for sluice replay");
     f.add("--http-threads", http_threads_, "threads that talk to clients");
     f.add("--store", store_, "files and batch jobs: a SQLite file (default: jobs.db in $SLUICE_HOME), postgresql://... to share them, or none");
     f.add("--batch-concurrency", batch_concurrency_, "lines of batches in the engine at once");
@@ -39,11 +42,7 @@ class Serve final : public Invocation {
   }
 
   Result<int> run(const Flags& flags) override {
-    if (port_ < 0 || port_ > 65535) return invalid(std::to_string(port_) + " is outside 0..65535", "--port");
-    if (max_queue_ < 1 || max_queue_ > 1'000'000) return invalid(std::to_string(max_queue_) + " is outside 1..1000000", "--max-queue");
-    if (http_threads_ < 1 || http_threads_ > 64) return invalid(std::to_string(http_threads_) + " is outside 1..64", "--http-threads");
-    if (batch_concurrency_ < 1 || batch_concurrency_ > 4096)
-      return invalid(std::to_string(batch_concurrency_) + " is outside 1..4096", "--batch-concurrency");
+    SLUICE_TRY(check_flags());
     // Signals are taken by this thread alone, in wait_for_signal; threads made from here on inherit the mask.
     sigset_t signals;
     sigemptyset(&signals);
@@ -58,14 +57,15 @@ class Serve final : public Invocation {
     engine::EngineOptions options;
     options.scheduler = model.scheduler;
     options.max_queue = size_t(max_queue_);
+    if (!record_.empty()) {
+      SLUICE_ASSIGN(options.recorder, engine::Recorder::open(record_));
+    }
+    const std::string cost_path = lab::step_cost_path(model);
+    options.step_cost = lab::read_step_cost(cost_path);
+    options.keep_step_cost = [cost_path](const std::vector<double>& state) { lab::write_step_cost(cost_path, state); };
     SLUICE_ASSIGN(auto executor, model.make_executor());
     engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
-    api::ServedModel served;
-    served.id = name_.empty() ? model.name : name_;
-    served.created_s = int64_t(std::time(nullptr));
-    served.max_context = model.memory.max_context;
-    served.tokenizer = model.tokenizer;
-    served.chat_template = model.chat_template;
+    const api::ServedModel served = served_model(model);
     if (!model.chat_template_error.empty()) std::fprintf(stderr, "chat template: %s (/v1/chat/completions will refuse)\n", model.chat_template_error.c_str());
     api::Service service({api_keys_, cors_}, served, &engine);
     http::ServerOptions http;
@@ -91,6 +91,23 @@ class Serve final : public Invocation {
   }
 
  private:
+  Status check_flags() const {
+    if (port_ < 0 || port_ > 65535) return invalid(std::to_string(port_) + " is outside 0..65535", "--port");
+    if (max_queue_ < 1 || max_queue_ > 1'000'000) return invalid(std::to_string(max_queue_) + " is outside 1..1000000", "--max-queue");
+    if (http_threads_ < 1 || http_threads_ > 64) return invalid(std::to_string(http_threads_) + " is outside 1..64", "--http-threads");
+    if (batch_concurrency_ < 1 || batch_concurrency_ > 4096)
+      return invalid(std::to_string(batch_concurrency_) + " is outside 1..4096", "--batch-concurrency");
+    return {};
+  }
+  api::ServedModel served_model(const lab::LoadedModel& model) const {
+    api::ServedModel served;
+    served.id = name_.empty() ? model.name : name_;
+    served.created_s = int64_t(std::time(nullptr));
+    served.max_context = model.memory.max_context;
+    served.tokenizer = model.tokenizer;
+    served.chat_template = model.chat_template;
+    return served;
+  }
   // The store that was asked for, or the default one unless another server has it; null: none.
   Result<std::unique_ptr<store::JobStore>> open_jobs(bool asked) const {
     if (store_ == "none") return std::unique_ptr<store::JobStore>();
@@ -105,28 +122,37 @@ class Serve final : public Invocation {
     return std::string(home && *home ? home : ".") + "/.cache/sluice";
   }
   static int wait_for_signal(const sigset_t& signals, engine::Engine& engine, api::Service& service, http::Server& server) {
-    int signal = 0;
-    sigwait(&signals, &signal);
+    const timespec tick{0, 50'000'000};
+    while (sigtimedwait(&signals, nullptr, &tick) <= 0)
+      if (engine.faulted()) return leave_after_fault(engine, service, server);
     std::fprintf(stderr, "draining: open requests go on, a second signal stops at once\n");
     service.drain();
     engine.drain();
     server.drain();
-    const timespec tick{0, 50'000'000};
     int status = 0;
     for (int quiet = 0; quiet < 2;) {
       if (sigtimedwait(&signals, nullptr, &tick) > 0) {
         status = 130;
         break;
       }
+      if (engine.faulted()) return leave_after_fault(engine, service, server);
       quiet = engine.idle() && server.open_connections() == 0 ? quiet + 1 : 0;
     }
     server.stop();
     return status;
   }
+  // Streams have their error events and waiting requests their 503; slow readers get two seconds.
+  static int leave_after_fault(engine::Engine& engine, api::Service& service, http::Server& server) {
+    service.drain();
+    server.drain();
+    for (int i = 0; i < 40 && server.open_connections() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    server.stop();
+    return 3;
+  }
 
   static constexpr size_t kFormBytes = 64 << 10;   // of an upload beside the file
   lab::LoadOptions load_;
-  std::string host_ = "127.0.0.1", name_, cors_ = "*", store_;
+  std::string host_ = "127.0.0.1", name_, cors_ = "*", store_, record_;
   std::vector<std::string> api_keys_;
   int port_ = 8080, max_queue_ = 512, http_threads_ = 2, batch_concurrency_ = 64;
   bool json_ = false, no_prefix_cache_ = false;

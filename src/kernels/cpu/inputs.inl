@@ -76,14 +76,32 @@ static void transpose_row(const LinearArgs& a, const float* x, int cols, float* 
   }
 }
 
-// Token m of a pair panel.
-static void pair_row(const LinearArgs& a, const float* x, int cols, uint32_t* panel, int width, int m) {
-  const float factor = prologue_factor(a, x, cols);
-  for (int k = 0; k < cols; k += kLanes) {
+// Token m of a pair panel, from k on.
+static void pair_row(const LinearArgs& a, const float* x, int cols, int k, float factor, uint32_t* panel, int width, int m) {
+  for (; k < cols; k += kLanes) {
     uint16_t v[kLanes];
     const int n = cols - k < kLanes ? cols - k : kLanes;
     f_to_bf16(v, prologue_at(a, x, cols, factor, k, n));
     if (n % 2 != 0) v[n] = 0;
     for (int i = 0; i < n; i += 2) panel[size_t(k + i) / 2 * size_t(width) + m] = uint32_t(v[i]) | uint32_t(v[i + 1]) << 16;
   }
+}
+
+// A pair panel of the tokens from `first` on. A full one is turned eight by eight, so that stores are whole.
+static void pair_panel_rows(const LinearArgs& a, int first, int width, int cols, uint32_t* panel) {
+  constexpr int kFull = 8;
+  const float* x[kFull];
+  float factor[kFull];
+  for (int m = 0; m < width; ++m) {
+    x[m] = a.x + size_t(first + m) * size_t(a.x_stride);
+    factor[m] = prologue_factor(a, x[m], cols);
+  }
+  int k = 0;
+  if (width == kFull)
+    for (; k + kLanes <= cols; k += kLanes) {
+      F v[kFull];
+      for (int m = 0; m < kFull; ++m) v[m] = prologue_at(a, x[m], cols, factor[m], k, kLanes);
+      store_turned(v, panel + size_t(k / 2) * kFull);
+    }
+  for (int m = 0; m < width; ++m) pair_row(a, x[m], cols, k, factor[m], panel, width, m);
 }

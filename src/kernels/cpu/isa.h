@@ -5,6 +5,8 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
+#include <utility>
+
 #include "kernels/abi.h"
 #include "kernels/context.h"
 #include "kernels/cpu/layout.h"

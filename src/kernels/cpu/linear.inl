@@ -3,31 +3,34 @@
 constexpr int kMaxTokensInTile = kQuantTokens > kFloatTokens ? kQuantTokens : kFloatTokens;
 
 // fn[m]: one row vector by m tokens; fn[0]: kRowVectors1 row vectors by one token; again: one row vector by the most tokens,
-// when an earlier panel has just read the weights.
-struct TileTable { TileFn fn[kMaxTokensInTile + 1], again; };
+// when an earlier panel has just read the weights; half[m]: as fn[m], where two panels read them.
+struct TileTable { TileFn fn[kMaxTokensInTile + 1], again, half[kMaxTokensInTile + 1]; };
 
-template <WeightType T, int R, int M, bool FromMemory = true>
+template <WeightType T, int R, int M, Ahead A>
 constexpr TileFn tile_fn() {
   constexpr int kMost = is_float_type(T) ? kFloatTokens : kQuantTokens;
   if constexpr (M > kMost) {
     return nullptr;
   } else if constexpr (T == WeightType::kBF16 && kPairProducts) {
-    return pair_tile<R, M, FromMemory>;
+    return pair_tile<R, M, A>;
   } else if constexpr (is_float_type(T)) {
-    return float_tile<T, R, M, FromMemory>;
+    return float_tile<T, R, M, A>;
   } else {
-    return quant_tile<T, R, M, FromMemory>;
+    return quant_tile<T, R, M, A>;
   }
+}
+template <WeightType T, Ahead A, int... M>
+constexpr void fill_tiles(TileFn* fn, std::integer_sequence<int, M...>) {
+  ((fn[M + 1] = tile_fn<T, 1, M + 1, A>()), ...);
 }
 template <WeightType T>
 constexpr TileTable tile_table() {
-  constexpr TileFn again = tile_fn<T, 1, is_float_type(T) ? kFloatTokens : kQuantTokens, false>();
-  if constexpr (kMaxTokensInTile == 8) {
-    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>(),
-             tile_fn<T, 1, 5>(), tile_fn<T, 1, 6>(), tile_fn<T, 1, 7>(), tile_fn<T, 1, 8>()}, again};
-  } else {
-    return {{tile_fn<T, kRowVectors1, 1>(), tile_fn<T, 1, 1>(), tile_fn<T, 1, 2>(), tile_fn<T, 1, 3>(), tile_fn<T, 1, 4>()}, again};
-  }
+  TileTable t{};
+  fill_tiles<T, Ahead::kAll>(t.fn, std::make_integer_sequence<int, kMaxTokensInTile>());
+  fill_tiles<T, Ahead::kHalf>(t.half, std::make_integer_sequence<int, kMaxTokensInTile>());
+  t.fn[0] = tile_fn<T, kRowVectors1, 1, Ahead::kAll>();
+  t.again = tile_fn<T, 1, is_float_type(T) ? kFloatTokens : kQuantTokens, Ahead::kNone>();
+  return t;
 }
 
 static const TileTable* tile_functions(WeightType type) {
@@ -44,7 +47,8 @@ static const TileTable* tile_functions(WeightType type) {
   return nullptr;
 }
 
-constexpr int kTokensPerInputTask = 8;
+constexpr int kTokensPerInputTask = 8;  // whole panels
+static_assert(kTokensPerInputTask % kQuantTokens == 0 && kTokensPerInputTask % kFloatTokens == 0);
 constexpr int kSmallInput = 16384;       // elements that the caller prepares alone: less work than a barrier's wait
 constexpr int kPanelsPerTask = 32;
 constexpr size_t kGroupBytes = 16384;    // weights that should stay in the first-level cache while panels stream by
@@ -81,8 +85,7 @@ static void prepare_token(const LinearJob& j, int t) {
     quantise_row(a, x, j.cols, quant_panel(j, t / kQuantTokens * kQuantTokens), width(kQuantTokens), t % kQuantTokens);
   if (j.any_float)
     transpose_row(a, x, j.cols, float_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
-  if (j.any_pairs)
-    pair_row(a, x, j.cols, pair_panel(j, t / kFloatTokens * kFloatTokens), width(kFloatTokens), t % kFloatTokens);
+  if (j.any_pairs && t % kFloatTokens == 0) pair_panel_rows(a, t, width(kFloatTokens), j.cols, pair_panel(j, t));
 }
 
 static void input_task(void* p, int i, int) noexcept {
@@ -97,7 +100,8 @@ static void product(const LinearJob& j, int output, int tile0, int tile1, int to
   const TileTable& table = *tile_functions(o.weight.type);
   const bool floats = is_float_type(o.weight.type);
   const int most = floats ? kFloatTokens : kQuantTokens;
-  TileArgs t{static_cast<const uint8_t*>(o.weight.data), j.tile_bytes[output], 0, j.cols, nullptr, &o, 0};
+  TileArgs t{static_cast<const uint8_t*>(o.weight.data), j.tile_bytes[output], 0, j.cols, nullptr, &o, 0, 0};
+  const bool two_panels = token1 - token0 > most && token1 - token0 <= 2 * most;
   const int end = tile1 * kParts;
   for (int token = token0; token < token1; token += most) {
     const int m = token1 - token < most ? token1 - token : most;
@@ -108,7 +112,8 @@ static void product(const LinearJob& j, int output, int tile0, int tile1, int to
     t.row_vector = tile0 * kParts;
     if (m == 1)
       for (; t.row_vector + kRowVectors1 <= end; t.row_vector += kRowVectors1) table.fn[0](t);
-    const TileFn fn = m == most && token != token0 ? table.again : table.fn[m];
+    t.next = size_t(tile1 - tile0) * t.tile_bytes + (token != token0 ? 64 : 0);
+    const TileFn fn = two_panels ? table.half[m] : m == most && token != token0 ? table.again : table.fn[m];
     for (; t.row_vector < end; ++t.row_vector) fn(t);
   }
 }

@@ -121,4 +121,5 @@ SIMD I dot_4(I acc, const Byte& w, const int8_t* a) {
 SIMD F f_first_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 SIMD F f_second_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xFFFF0000)))); }
 constexpr bool kPairProducts = false;
+SIMD void store_turned(const F (&)[8], uint32_t*) {}
 SIMD F dot_pair(F acc, I, uint32_t) { return acc; }

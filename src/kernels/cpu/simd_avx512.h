@@ -44,12 +44,13 @@ SIMD F f_from_bf16(const void* p) {
   const I bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
-SIMD void f_to_bf16(void* p, F v) {  // round to nearest even; NaN is not expected here
+SIMD __m256i f_as_bf16(F v) {  // round to nearest even; NaN is not expected here
   const I x = _mm512_castps_si512(v);
   const I odd = _mm512_and_si512(_mm512_srli_epi32(x, 16), _mm512_set1_epi32(1));
   const I r = _mm512_srli_epi32(_mm512_add_epi32(x, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF))), 16);
-  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtepi32_epi16(r));
+  return _mm512_cvtepi32_epi16(r);
 }
+SIMD void f_to_bf16(void* p, F v) { _mm256_storeu_si256(static_cast<__m256i*>(p), f_as_bf16(v)); }
 
 SIMD I i_load(const void* p) { return _mm512_loadu_si512(p); }
 SIMD I i_zero() { return _mm512_setzero_si512(); }
@@ -97,9 +98,33 @@ SIMD F f_first_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(p
 SIMD F f_second_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000)))); }
 #ifdef __AVX512BF16__
 constexpr bool kPairProducts = true;
+// Eight tokens' eight pairs each, turned: out[pair][token].
+SIMD void store_turned(const F (&v)[8], uint32_t* out) {
+  __m256i r[8], s[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) r[i] = f_as_bf16(v[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 2) {  // pairs of rows, then of pairs, then of halves
+    s[i] = _mm256_unpacklo_epi32(r[i], r[i + 1]);
+    s[i + 1] = _mm256_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i += 4)
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; ++k) {
+      r[i + 2 * k] = _mm256_unpacklo_epi64(s[i + k], s[i + 2 + k]);
+      r[i + 2 * k + 1] = _mm256_unpackhi_epi64(s[i + k], s[i + 2 + k]);
+    }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 8 * i), _mm256_permute2x128_si256(r[i], r[i + 4], 0x20));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 8 * (i + 4)), _mm256_permute2x128_si256(r[i], r[i + 4], 0x31));
+  }
+}
 // acc + both products of every lane's pair with the pair x.
 SIMD F dot_pair(F acc, I w, uint32_t x) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)_mm512_set1_epi32(int(x))); }
 #else
 constexpr bool kPairProducts = false;
+SIMD void store_turned(const F (&)[8], uint32_t*) {}
 SIMD F dot_pair(F acc, I, uint32_t) { return acc; }
 #endif

@@ -9,7 +9,12 @@ struct TileArgs {
   const void* panel;        // of M tokens
   const LinearOutput* out;
   int token;                // the panel's first
+  size_t next;              // bytes from here to what the task reads next, for kHalf
 };
+// What a tile asks of memory ahead of its use. kAll: all that comes kAhead bytes later, by the first panel to read the weights.
+// kNone: nothing, an earlier panel did. kHalf: every second line of what is next, where two panels read the weights: together
+// they ask for it all, and memory works while both compute.
+enum class Ahead { kNone, kAll, kHalf };
 using TileFn = void (*)(const TileArgs&);
 
 constexpr int kParts = kTileRows / kLanes;  // row vectors a weight tile
@@ -65,11 +70,16 @@ SIMD void next_chunk(RowVector& v) {
   v.super += bytes;
 }
 // A block's share of the chunk that lies ahead.
-template <WeightType T>
-SIMD void prefetch_block(const RowVector& v, int g) {
+template <WeightType T, Ahead A>
+SIMD void prefetch_block(const RowVector& v, int g, size_t next) {
   constexpr int share = chunk_layout(T).bytes / chunk_blocks(T);
+  if constexpr (A == Ahead::kAll) {
 #pragma GCC unroll 16
-  for (int i = 0; i < (share + 63) / 64; ++i) __builtin_prefetch(v.low + g * share + kAhead + 64 * i);
+    for (int i = 0; i < (share + 63) / 64; ++i) __builtin_prefetch(v.low + g * share + kAhead + 64 * i);
+  } else if constexpr (A == Ahead::kHalf) {  // to the second level: the first is full of this tile
+#pragma GCC unroll 16
+    for (int i = 0; i < (share + 63) / 64; i += 2) __builtin_prefetch(v.low + g * share + next + 64 * i, 0, 2);
+  }
 }
 
 // Weights 8j .. 8j+3 and 8j+4 .. 8j+7 of a chunk's block b, as bytes.
@@ -206,8 +216,7 @@ SIMD void quant_block(const RowVector (&rows)[R], int b, const BlockOf<M>& a, F 
   }
 }
 
-// FromMemory: the tile is read for the first time, so ask for what comes after it.
-template <WeightType T, int R, int M, bool FromMemory>
+template <WeightType T, int R, int M, Ahead A>
 static void quant_tile(const TileArgs& t) {
   constexpr int kChunk = chunk_blocks(T);
   RowVector rows[R];
@@ -220,10 +229,8 @@ static void quant_tile(const TileArgs& t) {
     for (int m = 0; m < M; ++m) acc[r][m] = f_zero();
   for (int left = t.cols / kBlock; left > 0; left -= kChunk) {
     for (int b = 0; b < kChunk && b < left; ++b, ++a) {
-      if constexpr (FromMemory) {
 #pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) prefetch_block<T>(rows[r], b);
-      }
+      for (int r = 0; r < R; ++r) prefetch_block<T, A>(rows[r], b, t.next);
       quant_block<T, R, M>(rows, b, *a, acc);
     }
 #pragma GCC unroll 8
@@ -251,7 +258,7 @@ SIMD void float_weight_pair(const uint8_t* p, int k, F& w0, F& w1) {
 }
 
 // Float weights: even and odd k in chains of their own, added at the end.
-template <WeightType T, int R, int M, bool FromMemory>
+template <WeightType T, int R, int M, Ahead A>
 static void float_tile(const TileArgs& t) {
   constexpr int kElement = T == WeightType::kF32 ? 4 : 2;
   const uint8_t* rows[R];
@@ -271,7 +278,8 @@ static void float_tile(const TileArgs& t) {
     for (int r = 0; r < R; ++r) {
       F w0, w1;
       float_weight_pair<T>(rows[r], k, w0, w1);
-      if constexpr (FromMemory) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * kElement + kAhead);
+      if constexpr (A == Ahead::kAll) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * kElement + kAhead);
+      if constexpr (A == Ahead::kHalf) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * kElement + t.next, 0, 2);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) {
         even[r][m] = f_fma(w0, f_set1(x[size_t(k) * M + m]), even[r][m]);
@@ -297,7 +305,7 @@ static void float_tile(const TileArgs& t) {
 }
 
 // Pairs of bfloat16 multiplied at once: even and odd pairs in chains of their own, added at the end.
-template <int R, int M, bool FromMemory>
+template <int R, int M, Ahead A>
 static void pair_tile(const TileArgs& t) {
   const uint8_t* rows[R];
   for (int r = 0; r < R; ++r) rows[r] = t.weights + size_t(t.row_vector + r) * t.tile_bytes;
@@ -308,21 +316,22 @@ static void pair_tile(const TileArgs& t) {
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) chain[0][r][m] = chain[1][r][m] = f_zero();
-  const auto step = [&](int k, F (&acc)[R][M]) __attribute__((always_inline)) {
+  const auto step = [&](int k, bool even, F (&acc)[R][M]) __attribute__((always_inline)) {
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const I w = i_load(rows[r] + size_t(k) * kTileRows * 4);
-      if constexpr (FromMemory) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + kAhead);
+      if constexpr (A == Ahead::kAll) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + kAhead);
+      if (A == Ahead::kHalf && even) __builtin_prefetch(rows[r] + size_t(k) * kTileRows * 4 + t.next, 0, 2);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) acc[r][m] = dot_pair(acc[r][m], w, x[size_t(k) * M + m]);
     }
   };
   int k = 0;
   for (; k + 2 <= pairs; k += 2) {
-    step(k, chain[0]);
-    step(k + 1, chain[1]);
+    step(k, true, chain[0]);
+    step(k + 1, false, chain[1]);
   }
-  if (k < pairs) step(k, chain[0]);
+  if (k < pairs) step(k, true, chain[0]);
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8

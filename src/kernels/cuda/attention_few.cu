@@ -8,8 +8,7 @@
 // finish (flash-decoding: Dao and others, 2023).
 #include <algorithm>
 
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace sluice::kernels::cuda {
@@ -17,18 +16,11 @@ namespace {
 
 constexpr int kWarps = 4, kTile = 16, kRound = kWarps * kTile;
 constexpr int kSplitLeast = 128;     // positions that a split should have at least
-constexpr float kLog2E = 1.4426950408889634f;
 
 struct Splits {
   int count, row_tiles;
   float* parts;     // [unit][split][rows][D + 4]: unnormalised sums, maximum, sum of weights
   int* arrivals;    // [unit], zero between launches
-};
-
-// What one block does.
-struct Part {
-  int sequence, head, row, rows, tokens, token, end;  // KV head, first row, rows of the tile, the sequence's tokens, its first, its length
-  int from, to, splits;                               // positions of this split, and how many splits there are
 };
 
 template <int rows>
@@ -50,223 +42,30 @@ __device__ inline bool find_part(const AttentionArgs& a, const Splits& s, Part& 
   return int(blockIdx.z) < p.splits;
 }
 
-__device__ inline uint4 load16(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
-__device__ inline uint32_t transposed(uint32_t v) {
-  uint32_t y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(v));
-  return y;
-}
-__device__ inline float exp2_fast(float v) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
-  return y;
-}
-__device__ inline uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+constexpr int kMostSplits = 64;
 
-template <class H, int dim, int column_tiles>
-struct Rows {
-  static constexpr int kChunks = (dim + 31) / 32, kHalves = (dim + 63) / 64, kRows = 8 * column_tiles;
-  uint4 q[column_tiles][kChunks];          // row lane / 4, elements 32 c + 8 (lane % 4) on
-  float out[column_tiles][kHalves][4][4];  // rows 2 (lane % 4) and one more, elements 64 h + 8 (lane / 4) on
-  float highest[column_tiles][2], total[column_tiles][2];
-  int last[column_tiles][2], first[column_tiles][2];  // positions that a row sees
-
-  __device__ void begin(const AttentionArgs& a, const Part& p) {
-    const int lane = threadIdx.x % 32, group = a.q_heads / a.kv_heads;
-#pragma unroll
-    for (int j = 0; j < column_tiles; ++j) {
-      const int r = p.row + 8 * j + lane / 4;
-      const bool there = r < p.row + p.rows;
-      const float* from = a.q + size_t(p.token + (there ? r / group : 0)) * a.q_stride + size_t(p.head * group + (there ? r % group : 0)) * dim;
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const int d = 32 * c + lane % 4 * 8;
-        float4 x{}, y{};
-        if (there && d < dim) {
-          x = __ldcg(reinterpret_cast<const float4*>(from + d));
-          y = __ldcg(reinterpret_cast<const float4*>(from + d) + 1);
-        }
-        q[j][c] = make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
-      }
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int row = p.row + 8 * j + lane % 4 * 2 + i;
-        highest[j][i] = -INFINITY, total[j][i] = 0;
-        last[j][i] = row < p.row + p.rows ? p.end - p.tokens + row / group : -1;
-        first[j][i] = a.window > 0 ? last[j][i] - a.window + 1 : 0;
-      }
-#pragma unroll
-      for (int h = 0; h < kHalves; ++h)
-#pragma unroll
-        for (int m = 0; m < 4; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) out[j][h][m][i] = 0;
-    }
-  }
-};
-
-// A lane's keys of a tile: positions lane / 4 and 8 more; its values: four positions, elements 8 (lane / 4) on of each half.
+// Rows of `count` (at most kMostSplits) partial results, `step` floats apart, folded in order: four elements a thread. The
+// result goes to `to_parts`, or where that is null, to the output. All threads of the block; shares: shared memory.
 template <int dim>
-struct Keys {
-  uint4 upper[(dim + 31) / 32], lower[(dim + 31) / 32];
-  template <class H>
-  __device__ void load(const H* tile) {
-    const int lane = threadIdx.x % 32;
-    const H* from = tile + lane / 4 * dim;
-#pragma unroll
-    for (int c = 0; c < (dim + 31) / 32; ++c) {
-      const int d = 32 * c + lane % 4 * 8;
-      upper[c] = d < dim ? load16(from + d) : make_uint4(0, 0, 0, 0);
-      lower[c] = d < dim ? load16(from + 8 * dim + d) : make_uint4(0, 0, 0, 0);
-    }
-  }
-};
-template <int dim>
-struct Values {
-  uint4 v[(dim + 63) / 64][4];
-  // count: positions of the tile that hold values; what the others hold must not matter.
-  template <class H>
-  __device__ void load(const H* tile, int count) {
-    const int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int h = 0; h < (dim + 63) / 64; ++h) {
-      const int d = 64 * h + lane / 4 * 8;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int slot = lane % 4 * 2 + i % 2 + i / 2 * 8;
-        v[h][i] = d < dim && slot < count ? load16(tile + slot * dim + d) : make_uint4(0, 0, 0, 0);
-      }
-    }
-  }
-};
-
-// Scores of 16 positions become weights relative to the row's highest so far; the sums before are scaled to match.
-template <class H, int dim, int column_tiles>
-__device__ inline void weigh(Rows<H, dim, column_tiles>& r, float s[column_tiles][4], int position, float scale, float softcap) {
-#pragma unroll
-  for (int j = 0; j < column_tiles; ++j) {
-    float top[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {  // this lane's two positions
-        float v = s[j][2 * k + i] * scale;
-        if (softcap > 0) v = softcap * kLog2E * tanhf(v / softcap);
-        const int at = position + 8 * k;
-        s[j][2 * k + i] = at <= r.last[j][i] && at >= r.first[j][i] ? v : -INFINITY;
-      }
-      top[i] = fmaxf(s[j][i], s[j][2 + i]);
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) top[i] = fmaxf(top[i], __shfl_xor_sync(0xFFFFFFFFu, top[i], step));
-    }
-    const bool higher = top[0] > r.highest[j][0] || top[1] > r.highest[j][1];
-    if (__any_sync(0xFFFFFFFFu, higher)) {
-      float shrink[2];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float next = fmaxf(r.highest[j][i], top[i]);
-        shrink[i] = next == -INFINITY ? 1.0f : exp2_fast(r.highest[j][i] - next);
-        r.highest[j][i] = next;
-        r.total[j][i] *= shrink[i];
-      }
-#pragma unroll
-      for (int h = 0; h < r.kHalves; ++h)
-#pragma unroll
-        for (int m = 0; m < 4; ++m)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) r.out[j][h][m][i] *= shrink[i % 2];
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      s[j][i] = s[j][i] == -INFINITY ? 0.0f : exp2_fast(s[j][i] - r.highest[j][i % 2]);
-      r.total[j][i % 2] += s[j][i];
-    }
-  }
-}
-
-template <class H, int dim, int column_tiles>
-__device__ inline void attend_tile(Rows<H, dim, column_tiles>& r, const Keys<dim>& keys, float s[column_tiles][4]) {
-#pragma unroll
-  for (int j = 0; j < column_tiles; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[j][i] = 0;
-#pragma unroll
-    for (int c = 0; c < r.kChunks; ++c) {
-      const uint4 &u = keys.upper[c], &l = keys.lower[c], &q = r.q[j][c];
-      mma<H>(s[j], u.x, l.x, u.y, l.y, q.x, q.y);
-      mma<H>(s[j], u.z, l.z, u.w, l.w, q.z, q.w);
-    }
-  }
-}
-
-template <class H, int dim, int column_tiles>
-__device__ inline void add_values(Rows<H, dim, column_tiles>& r, const Values<dim>& values, const float s[column_tiles][4]) {
-  uint32_t w[column_tiles][2];
-#pragma unroll
-  for (int j = 0; j < column_tiles; ++j) {
-    w[j][0] = transposed(pair_of<H>(s[j][0], s[j][1]));
-    w[j][1] = transposed(pair_of<H>(s[j][2], s[j][3]));
-  }
-#pragma unroll
-  for (int h = 0; h < r.kHalves; ++h) {
-#pragma unroll
-    for (int m = 0; m < 4; ++m) {
-      const uint32_t a = word(values.v[h][0], m), b = word(values.v[h][1], m), c = word(values.v[h][2], m), d = word(values.v[h][3], m);
-      const uint32_t a0 = __byte_perm(a, b, 0x5410), a1 = __byte_perm(a, b, 0x7632), a2 = __byte_perm(c, d, 0x5410), a3 = __byte_perm(c, d, 0x7632);
-#pragma unroll
-      for (int j = 0; j < column_tiles; ++j) mma<H>(r.out[j][h][m], a0, a1, a2, a3, w[j][0], w[j][1]);
-    }
-  }
-}
-
-// The warps' rows into shared memory: [warp][rows][dim + 4].
-template <class H, int dim, int column_tiles>
-__device__ inline void leave_rows(const Rows<H, dim, column_tiles>& r, float* shared) {
-  constexpr int kPitch = dim + 4, kRows = 8 * column_tiles;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll
-  for (int j = 0; j < column_tiles; ++j) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      float sum = r.total[j][i];
-#pragma unroll
-      for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-      float* to = shared + (warp * kRows + 8 * j + lane % 4 * 2 + i) * kPitch;
-#pragma unroll
-      for (int h = 0; h < r.kHalves; ++h) {
-        const int d = 64 * h + lane / 4 * 8;
-        if (d >= dim) continue;
-#pragma unroll
-        for (int m = 0; m < 4; ++m) to[d + 2 * m] = r.out[j][h][m][i], to[d + 2 * m + 1] = r.out[j][h][m][2 + i];
-      }
-      if (lane / 4 == 0) to[dim] = r.highest[j][i], to[dim + 1] = sum;
-    }
-  }
-}
-
-// Rows of `count` partial results, `step` floats apart, folded in order: four elements a thread.
-template <int dim>
-__device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts) {
+__device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts,
+                                  float2 (*shares)[kMostSplits]) {
   constexpr int kPitch = dim + 4;
   const int group = a.q_heads / a.kv_heads;
+  for (int i = threadIdx.x; i < p.rows * count; i += kWarps * 32)
+    shares[i / count][i % count] = *reinterpret_cast<const float2*>(from + i % count * step + i / count * kPitch + dim);
+  __syncthreads();
   for (int i = threadIdx.x; i < p.rows * (dim / 4); i += kWarps * 32) {
     const int r = i / (dim / 4), d = i % (dim / 4) * 4;
-    const float* row = from + r * kPitch;
     float4 sum{};
     float highest = -INFINITY, total = 0;
-#pragma unroll 8
-    for (int k = 0; k < count; ++k) highest = fmaxf(highest, row[k * step + dim]);
-#pragma unroll 8
+    for (int k = 0; k < count; ++k) highest = fmaxf(highest, shares[r][k].x);
+#pragma unroll 16
     for (int k = 0; k < count; ++k) {
-      const float4 v = *reinterpret_cast<const float4*>(row + k * step + d);
-      const float2 scale = *reinterpret_cast<const float2*>(row + k * step + dim);
-      const float share = scale.x == -INFINITY ? 0.0f : exp2_fast(scale.x - highest);
+      const float4 v = *reinterpret_cast<const float4*>(from + k * step + r * kPitch + d);
+      const float2 part = shares[r][k];
+      const float share = part.x == -INFINITY ? 0.0f : exp2_fast(part.x - highest);
       sum.x = fmaf(share, v.x, sum.x), sum.y = fmaf(share, v.y, sum.y), sum.z = fmaf(share, v.z, sum.z), sum.w = fmaf(share, v.w, sum.w);
-      total = fmaf(share, scale.y, total);
+      total = fmaf(share, part.y, total);
     }
     if (to_parts) {
       *reinterpret_cast<float4*>(to_parts + r * kPitch + d) = sum;
@@ -285,6 +84,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   using R = Rows<H, dim, column_tiles>;
   constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
+  __shared__ float2 shares[R::kRows][kMostSplits];
   __shared__ bool last;
   let_next_begin();
   Part p;
@@ -330,7 +130,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   const int unit = blockIdx.x * gridDim.y + blockIdx.y;
   const size_t split_floats = size_t(R::kRows) * kPitch;
   float* parts = splits.parts + size_t(unit) * splits.count * split_floats;
-  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats);
+  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats, shares);
   if (whole) return;
   __threadfence();
   __syncthreads();
@@ -338,7 +138,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   __syncthreads();
   if (!last) return;
   __threadfence();
-  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr);
+  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr, shares);
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
@@ -348,7 +148,15 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   const auto kernel = few_attention_kernel<H, dim, column_tiles>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
-  const int count = std::clamp(std::min(8 * c->processors, kSplitUnits) / units, 1, 64);
+  // As many blocks as fit the device at once; where that would be fewer than two for each unit, twice as many: they are long, and
+  // some would be left over at the end.
+  static const int resident = [&] {
+    int blocks = 1;
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kWarps * 32, kShared);
+    return std::max(blocks, 1);
+  }();
+  const int fit = resident * c->processors, wanted = fit / units >= 2 ? fit / units : (2 * fit + units / 2) / units;
+  const int count = std::clamp(std::min(wanted, kSplitUnits / units), 1, kMostSplits);
   const Splits splits{count, row_tiles, c->splits, c->arrivals};
   const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
   note(c, launch_early(c->stream, grid, kWarps * 32, kShared, kernel, a, splits));

@@ -19,6 +19,7 @@ constexpr float kLog2E = 1.4426950408889634f;
 template <int dim>
 struct Sizes {
   static constexpr int kKeys = dim <= 128 ? 128 : 64, kPanels = (dim + 63) / 64, kPieces = dim / 8;
+  static constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32, kPass = kThreads / kLanes;  // threads a row, rows a pass
   static constexpr int kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128, kStage = kKeyPanel * kPanels;
   static constexpr int kShared = kQueryPanel * kPanels + 4 * kStage + 1024;  // to begin at a multiple of 1,024
 };
@@ -89,16 +90,23 @@ __device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks
   places[threadIdx.x] = (blocks[block] * a.kv_heads + head) * a.batch.block_tokens + position - block * a.batch.block_tokens;
 }
 
-// Positions [from, from + kKeys) of keys or values; zeros from `end` on, since what lies there must not matter.
+// Positions [from, from + kKeys) of keys or values; zeros from `end` on, since what lies there must not matter. A thread has one
+// piece of every kPass-th row, and what depends on the row is a constant or one of places.
 template <class H, int dim>
 __device__ inline void fetch(const void* cache, const int* places, int from, int end, uint8_t* to) {
   using Z = Sizes<dim>;
-  const uint32_t base = shared_address(to);
+  static_assert(Z::kPass % 8 == 0 && Z::kKeys % Z::kPass == 0);
+  const int row = int(threadIdx.x) / Z::kLanes, c = int(threadIdx.x) % Z::kLanes, left = end - from - row;
+  if (c >= Z::kPieces) return;
+  const H* const base = static_cast<const H*>(cache) + row % 16 * dim + 8 * c;
+  const uint32_t at = shared_address(to) + piece_at(row, c, Z::kKeyPanel);
+  int place[Z::kKeys / Z::kPass];
 #pragma unroll
-  for (int i = threadIdx.x; i < Z::kKeys * Z::kPieces; i += kThreads) {
-    const int r = i / Z::kPieces, c = i % Z::kPieces, bytes = from + r < end ? 16 : 0;
-    const H* piece = static_cast<const H*>(cache) + size_t(places[r / 16] + r % 16) * dim + 8 * c;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(base + piece_at(r, c, Z::kKeyPanel)), "l"(piece), "r"(bytes) : "memory");
+  for (int i = 0; i < Z::kKeys / Z::kPass; ++i) place[i] = Z::kPass >= 16 ? places[i * (Z::kPass / 16) + row / 16] : places[i / 2] + i % 2 * 8;
+#pragma unroll
+  for (int i = 0; i < Z::kKeys / Z::kPass; ++i) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at + i * Z::kPass * 128), "l"(base + size_t(place[i]) * dim),
+                 "r"(i * Z::kPass < left ? 16 : 0) : "memory");
   }
 }
 __device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -108,17 +116,19 @@ __device__ inline void fetch_wait() { asm volatile("cp.async.wait_group %0;" ::"
 template <class H, int dim>
 __device__ inline void place_queries(const AttentionArgs& a, int token, int head, int row, int rows, uint8_t* to) {
   using Z = Sizes<dim>;
-  const int group = a.q_heads / a.kv_heads;
-  for (int i = threadIdx.x; i < kRows * Z::kPieces; i += kThreads) {
-    const int r = i / Z::kPieces, c = i % Z::kPieces;
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (row + r < rows) {
-      const auto* q = reinterpret_cast<const float4*>(a.q + size_t(token + (row + r) / group) * a.q_stride +
-                                                      size_t(head * group + (row + r) % group) * dim + 8 * c);
-      const float4 x = __ldcg(q), y = __ldcg(q + 1);
-      v = make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+  const int group = a.q_heads / a.kv_heads, first = int(threadIdx.x) / Z::kLanes, c = int(threadIdx.x) % Z::kLanes;
+  if (c >= Z::kPieces) return;
+  const float* const base = a.q + size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
+#pragma unroll 8
+  for (int i = 0; i < kRows; i += Z::kPass) {
+    const int r = first + i, from = row + r;
+    float4 x{}, y{};
+    if (from < rows) {
+      const auto* q = reinterpret_cast<const float4*>(base + size_t(from / group) * a.q_stride + from % group * dim);
+      x = __ldcg(q), y = __ldcg(q + 1);
     }
-    *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) = v;
+    *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) =
+        make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
   }
 }
 
@@ -205,7 +215,7 @@ struct Tile {
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) weights[k][i] = pair_of<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
+      for (int i = 0; i < 4; ++i) weights[k][i] = pair_in_range<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
     }
   }
   __device__ void store(const AttentionArgs& a, int token, int head, const int row[2], int rows) {

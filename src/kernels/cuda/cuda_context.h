@@ -10,6 +10,7 @@ namespace sluice::kernels::cuda {
 class Library;
 
 constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
+constexpr size_t kExpandedBytes = size_t{64} << 20;
 
 struct CudaContext : Context {
   int device, processors;
@@ -18,6 +19,7 @@ struct CudaContext : Context {
   bool deterministic;
   Library* library;     // products of many tokens; nullptr where it is not to be had
   float* inputs;        // [max_tokens, max_dim]: what a prologue leaves (as floats, or as up to three parts of half their size)
+  void* expanded;       // rows of a quantised weight as f16, for the library; nullptr without one
   float* parts;         // partial sums of a product whose columns several blocks share
   float* splits;        // partial results of attention (attention.h), and how many of each unit's have arrived
   int* arrivals;

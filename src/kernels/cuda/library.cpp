@@ -12,7 +12,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+constexpr size_t kWorkspaceBytes = Library::kWorkspaceBytes;
 
 // Tokens for which one choice serves: every step of a server has another number of them.
 int bucket(int tokens) {
@@ -120,7 +120,7 @@ bool choose(const Functions& f, cublasLtHandle_t handle, const Call& call, cubla
   if (f.preference(&preference) != CUBLAS_STATUS_SUCCESS) return false;
   cublasLtMatmulHeuristicResult_t result{};
   int found = 0;
-  const bool ok = f.prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes) == CUBLAS_STATUS_SUCCESS &&
+  const bool ok = f.prefer(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &Library::kWorkspaceBytes, sizeof Library::kWorkspaceBytes) == CUBLAS_STATUS_SUCCESS &&
                   f.choose(handle, call.product, call.weight, call.x, call.y, call.y, preference, 1, &result, &found) == CUBLAS_STATUS_SUCCESS;
   f.destroy_preference(preference);
   *algo = result.algo;
@@ -136,7 +136,7 @@ std::unique_ptr<Library> Library::open() {
   auto state = std::make_unique<State>();
   state->f = functions();
   if (!state->f || state->f->create(&state->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
-  if (cudaMalloc(&state->workspace, kWorkspaceBytes) != cudaSuccess) {
+  if (cudaMalloc(&state->workspace, Library::kWorkspaceBytes) != cudaSuccess) {
     cudaGetLastError();
     return nullptr;
   }

@@ -13,6 +13,8 @@ struct Output;
 
 class Library {
  public:
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
   // nullptr: the library, its workspace or its handle is not to be had on the current device.
   static std::unique_ptr<Library> open();
   ~Library();

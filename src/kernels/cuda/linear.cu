@@ -1,15 +1,24 @@
-// Products: which way each is computed. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found.
-// Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
+// Products: which way each is computed. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
+// types: few tokens by linear_quant.cu, dozens by linear_quant_many.cu, many by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
 // token's result depends on its own inputs alone, whatever the number of tokens.
+#include <algorithm>
+
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tiled.h"
 #include "quant/weight_format.h"
 
 namespace sluice::kernels::cuda {
 namespace {
 
+// Where the library is not faster: few tokens, and inputs that leave room for two kernels' blocks in a processor's shared memory.
+constexpr int kOwnTokens = 8;
+constexpr size_t kOwnInputs = 32 * 1024;
+// Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on expanding them for the
+// library is faster than scaling them in registers.
+constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 128;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
@@ -53,14 +62,46 @@ FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
   return {c->inputs, stride};
 }
 
+bool rows_are_aligned(const LinearArgs& a) {
+  return a.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.norm_weight)) % 16 == 0;
+}
+
+bool own_is_faster(const CudaContext* c, const Product& p) {
+  if (!c->library) return p.tokens <= kFewTokens;
+  return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs;
+}
+
+// The library's products of a quantised weight, which is expanded to f16 some rows at a time.
+void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
+  prepare_halves(c, WeightType::kF16, a, p.cols, 1);
+  const int step = int(kExpandedBytes / (size_t(p.cols) * 2)) / 128 * 128;
+  for (int i = 0; i < p.outputs; ++i) {
+    const Output& o = p.out[i];
+    for (int first = 0; first < o.rows; first += step) {
+      Output some = o;
+      some.rows = std::min(step, o.rows - first);
+      some.weight = static_cast<const uint8_t*>(c->expanded);
+      some.bias = o.bias ? o.bias + first : nullptr;
+      some.y = o.y + first;
+      expand_tiles(c, type, o, p.cols, first, first + some.rows, c->expanded);
+      note(c, c->library->multiply(c->stream, WeightType::kF16, c->inputs, p.tokens, p.cols, some));
+    }
+  }
+}
+
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  if (few_takes(type, p.cols, a)) {
-    if (c->deterministic || p.tokens < kLibraryTokens || (!c->library && p.tokens <= kFewTokens)) return multiply_few(c, type, p, a);
+  if (few_takes(type, p.cols) && rows_are_aligned(a)) {
+    if (c->deterministic || own_is_faster(c, p)) return multiply_few(c, type, p, a);
     if (c->library) {
       prepare_halves(c, type, a, p.cols, 1);
       for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));
       return;
     }
+  }
+  if (is_tiled(type) && !c->deterministic && rows_are_aligned(a)) {
+    if (p.tokens <= kQuantFew && quant_passes(p) <= kQuantPasses) return multiply_quant(c, type, p, a);
+    if (p.tokens <= kQuantMany || !c->library) return multiply_quant_many(c, type, p, a);
+    return multiply_expanded(c, type, p, a);
   }
   const FloatInputs in = float_inputs(c, a, p.cols);
   if (c->deterministic || p.tokens <= kFewTokens) multiply_rows(c, type, p, in.x, in.stride);
@@ -69,7 +110,7 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
 
 // Outputs whose weights and results lie side by side are one: fewer and larger products.
 bool continues(const Output& o, const Output& next) {
-  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && next.y == o.y + o.rows && next.y_stride == o.y_stride &&
+  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && o.rows % kUnitRows == 0 && next.y == o.y + o.rows && next.y_stride == o.y_stride &&
          !o.bias && !next.bias && o.accumulate == next.accumulate;
 }
 
@@ -82,7 +123,7 @@ void linear(Context* context, const LinearArgs& a) noexcept {
   for (int i = 0; i < a.num_outputs;) {
     const WeightType type = a.out[i].weight.type;
     Product p{a.num_tokens, a.out[0].weight.cols, 0, {}};
-    const size_t row_bytes = quant::row_bytes(*quant::find_format(type), size_t(p.cols));
+    const size_t row_bytes = is_tiled(type) ? tile_bytes(type, p.cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(p.cols));
     for (; i < a.num_outputs && a.out[i].weight.type == type; ++i) {
       const LinearOutput& o = a.out[i];
       const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, o.y, o.weight.rows, o.y_stride, o.accumulate};

@@ -1,8 +1,8 @@
 // Products of f16 and bf16 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
 // tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the weights
 // as the left factor. A chunk's columns are taken in the order in which a lane's 16-byte reads bring them; the inputs are read
-// in the same order, and a sum does not mind. Every thread copies its own weights to a ring of its own in shared memory, kDepth
-// chunks ahead and across tiles, so that nobody waits for anybody but where a tile's sums are folded. There is a block a
+// in the same order, and a sum does not mind. Every warp copies its own weights to a ring of its own in shared memory, kDepth
+// chunks ahead and across tiles, so that no warp waits for another but where a tile's sums are folded. There is a block a
 // processor and room for the next kernel's beside it, which can so load its first weights while this one works. No float of a
 // token depends on another's: a column of the product is folded from its own inputs, in an order that K alone decides.
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
+#include "kernels/cuda/tiled.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -22,6 +23,7 @@ constexpr int kAhead = 8192;      // bytes of each row of the first tile, after 
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
+constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared memory; more are read from memory as they are used
 
 struct FewArgs {
   Product p;
@@ -55,14 +57,23 @@ __device__ inline void store_parts(H* to, size_t part_stride, const float v[8]) 
   }
 }
 
-template <class H, int parts>
+// fragments: rows in the order of tiled weights' fragments (tiled.h); one part.
+template <class H, int parts, bool fragments>
 __global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, int cols, H* inputs) {
   let_next_begin();
   wait_for_previous();
   H* row = inputs + size_t(blockIdx.x) * cols;
   const size_t part_stride = size_t(gridDim.x) * cols;
   prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y,
-              [&](int k, const float v[8]) { store_parts<H, parts>(row + k, part_stride, v); });
+              [&](int k, const float v[8]) {
+                if constexpr (fragments) {
+                  H* to = row + fragment_place(k);
+                  *reinterpret_cast<uint2*>(to) = make_uint2(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]));
+                  *reinterpret_cast<uint2*>(to + 8) = make_uint2(pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+                } else {
+                  store_parts<H, parts>(row + k, part_stride, v);
+                }
+              });
 }
 
 // A tile's place: an output and its first row.
@@ -79,39 +90,39 @@ struct Tile {
   __device__ const uint8_t* weights(int r) const { return out->weight + size_t(min(row + r, out->rows - 1)) * out->row_bytes; }
 };
 
-// Goes through a warp's chunks of the block's tiles in order.
+// Goes through a warp's chunks of the block's tiles in order. A chunk in the ring is 16 rows of 128 bytes; 16-byte piece c of row
+// r is at r * 128 + (c ^ r % 2 * 4) * 16, so that the fragments' reads meet no bank twice.
 struct Walk {
   const FewArgs& a;
   int index, chunk;
-  const uint8_t *upper, *lower;  // this lane's weights of chunk 0: rows lane / 4 and 8 below
+  const uint8_t* rows[4];  // this lane's piece of chunk 0, of rows lane / 8 and every fourth after it
   __device__ explicit Walk(const FewArgs& a) : a(a), index(blockIdx.x) { enter(); }
+  __device__ bool more() const { return index < a.tile_end[a.p.outputs - 1]; }
   __device__ void enter() {
     const int lane = threadIdx.x % 32;
     chunk = threadIdx.x / 32;
     // Rows of few chunks leave some warps none.
-    if (index >= a.tile_end[a.p.outputs - 1] || chunk * kChunk >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
+    if (!more() || chunk * kChunk >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
     const Tile tile(a, index);
-    upper = tile.weights(lane / 4) + lane % 4 * 16;
-    lower = tile.weights(lane / 4 + 8) + lane % 4 * 16;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) rows[i] = tile.weights(4 * i + lane / 8) + lane % 8 * 16;
   }
-  // Starts copying the chunk to this thread's 64 bytes of a slot, and goes on. A group is committed in any case.
+  // Starts copying the chunk to the warp's part of a slot, and goes on: whole lines of memory at a time. A group is committed in
+  // any case.
   __device__ void copy(uint32_t slot) {
-    if (index < a.tile_end[a.p.outputs - 1]) {
-      const size_t at = size_t(chunk) * (kChunk * 2);
-      copy_piece(slot, upper + at);
-      copy_piece(slot + 512, lower + at);
-      copy_piece(slot + 1024, upper + at + 64);
-      copy_piece(slot + 1536, lower + at + 64);
+    if (more()) {
+      const int lane = threadIdx.x % 32;
+      const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to + i * 512), "l"(rows[i] + size_t(chunk) * (kChunk * 2)) : "memory");
       if ((chunk += kWarps) * kChunk >= a.p.cols) index += gridDim.x, enter();
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
-  __device__ static void copy_piece(uint32_t to, const uint8_t* from) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  }
 };
 
-// Asks the second-level cache for what follows the chunks of the first tile that are on their way.
+// Asks the second-level cache for what follows the chunks that are on their way.
 __device__ inline void fetch_ahead(const FewArgs& a) {
   const Tile tile(a, blockIdx.x);
   const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
@@ -119,19 +130,38 @@ __device__ inline void fetch_ahead(const FewArgs& a) {
     fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
 }
 
-// sums += one warp's 16 x 64 weights * inputs. weights: this thread's slot of the ring. in: the inputs of this lane's token
-// (lane / 4) at the same columns, or null past the last token.
+// The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
 template <class H, int column_tiles, int parts>
-__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const H* const in[column_tiles], size_t part_stride, int col) {
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint4 u = *reinterpret_cast<const uint4*>(weights + half * 1024), l = *reinterpret_cast<const uint4*>(weights + half * 1024 + 512);
+struct Inputs {
+  uint4 x[parts][column_tiles][2];
+  __device__ void load(const H* const in[column_tiles], size_t part_stride, int col) {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
 #pragma unroll
       for (int j = 0; j < column_tiles; ++j) {
-        uint4 x = make_uint4(0, 0, 0, 0);
-        if (in[j]) x = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          x[part][j][half] = make_uint4(0, 0, 0, 0);
+          if (in[j]) x[part][j][half] = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+        }
+      }
+    }
+  }
+};
+
+// sums += one warp's 16 x 64 weights * inputs. weights: the warp's part of a slot.
+template <class H, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const Inputs<H, column_tiles, parts>& in) {
+  const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* at = weights + g * 128 + ((half * 4 + t) ^ g % 2 * 4) * 16;
+    const uint4 u = *reinterpret_cast<const uint4*>(at), l = *reinterpret_cast<const uint4*>(at + 1024);
+#pragma unroll
+    for (int part = 0; part < parts; ++part) {
+#pragma unroll
+      for (int j = 0; j < column_tiles; ++j) {
+        const uint4& x = in.x[part][j][half];
         mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
         mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
       }
@@ -150,6 +180,9 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
     in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * 8 : nullptr;
   // A thread's output of a tile: a row of it and a token.
   const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
+  // Inputs come from shared memory or a cache: one chunk ahead hides that.
+  Inputs<H, column_tiles, parts> next;
+  next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
   int slot = 0, parity = 0;
   for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
     const Tile tile(a, index);
@@ -163,8 +196,13 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
     float sums[column_tiles][2][4] = {};
     for (int col = warp * kChunk; col < a.p.cols; col += kWarps * kChunk) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
+      __syncwarp();
       uint8_t* weights = ring + slot * (kThreads * 64);
-      multiply_chunk<H, column_tiles, parts>(sums, weights, in, part_stride, col);
+      const Inputs<H, column_tiles, parts> now = next;
+      const int following = col + kWarps * kChunk;
+      next.load(in, part_stride, following < a.p.cols ? following : warp * kChunk);
+      multiply_chunk<H, column_tiles, parts>(sums, weights, now);
+      __syncwarp();  // all have read what is overwritten now
       walk.copy(shared_address(weights));
       if (++slot == kDepth) slot = 0;
     }
@@ -184,74 +222,103 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
   }
 }
 
-template <class H, int column_tiles, int parts, bool fused>
+// Fills shared memory with the block's inputs, prepared here or copied.
+template <class H, int parts>
+__device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
+  if (a.inputs) {
+    const int pieces = a.p.cols / 8;
+    const auto* from = static_cast<const uint4*>(a.inputs);
+#pragma unroll 4
+    for (int i = threadIdx.x; i < a.p.tokens * parts * pieces; i += kThreads)
+      *reinterpret_cast<uint4*>(rows + i / pieces * pitch + i % pieces * 8) = __ldcg(from + i);
+  } else {
+    for (int t = 0; t < a.p.tokens; ++t)
+      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
+  }
+  __syncthreads();
+}
+
+template <class H, int column_tiles, int parts, bool in_shared>
 __global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
-  uint8_t* ring = dynamic + threadIdx.x / 32 * 2048 + threadIdx.x % 32 * 16;
+  uint8_t* ring = dynamic + threadIdx.x / 32 * 2048;
   Walk walk(a);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
   fetch_ahead(a);
   wait_for_previous();
-  const H* inputs = static_cast<const H*>(a.inputs);
-  int pitch = a.p.cols;
-  if (fused) {
-    pitch += kPad;
+  if constexpr (in_shared) {
     H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
-    for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
-                  [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
-    __syncthreads();
-    inputs = rows;
+    place_inputs<H, parts>(a, rows, a.p.cols + kPad);
+    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, rows, a.p.cols + kPad);
+  } else {
+    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
   }
-  multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, inputs, pitch);
 }
 
-template <class H, int column_tiles, int parts, bool fused>
-void launch_few(CudaContext* c, const FewArgs& a) {
-  const auto kernel = few_kernel<H, column_tiles, parts, fused>;
-  const size_t shared = kRingBytes + (fused ? size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H) : 0);
+template <class H, int column_tiles, int parts, bool in_shared>
+void launch_few_as(CudaContext* c, const FewArgs& a, size_t inputs) {
+  const auto kernel = few_kernel<H, column_tiles, parts, in_shared>;
+  const size_t shared = kRingBytes + (in_shared ? inputs : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
 }
 
+template <class H, int column_tiles, int parts>
+void launch_few(CudaContext* c, const FewArgs& a) {
+  const size_t inputs = size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H);
+  if (inputs <= kInputBytes) launch_few_as<H, column_tiles, parts, true>(c, a, inputs);
+  else launch_few_as<H, column_tiles, parts, false>(c, a, inputs);
+}
+
 template <class H, int parts>
 void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  FewArgs f{p, {}, c->inputs, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
+  FewArgs f{p, {}, nullptr, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols)
-    return launch_few<H, 1, parts, true>(c, f);
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<H, 1, parts>(c, f);
   // A deterministic context comes here with any number of tokens.
+  f.inputs = c->inputs;
   for (int first = 0; first < p.tokens; first += kFewTokens) {
     LinearArgs some = a;
     some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
     some.x = a.x + size_t(first) * a.x_stride;
     for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
     prepare_halves(c, type, some, p.cols, parts);
-    if (f.p.tokens <= 8) launch_few<H, 1, parts, false>(c, f);
-    else launch_few<H, 2, parts, false>(c, f);
+    if (f.p.tokens <= 8) launch_few<H, 1, parts>(c, f);
+    else launch_few<H, 2, parts>(c, f);
   }
 }
 
 }  // namespace
 
-bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept {
-  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0 && a.x_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(a.x) % 16 == 0;  // weights are at multiples of 64 bytes
+bool few_takes(WeightType type, int cols) noexcept {
+  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0;
 }
+
+namespace {
+
+void launch_halves(CudaContext* c, const LinearArgs& a, int cols, auto kernel, auto* to) {
+  // Only a norm needs the whole row in one block.
+  const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
+  note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
+}
+
+}  // namespace
 
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
   const auto go = [&]<class H>(H* to) {
-    const auto kernel = parts == 1 ? halves_kernel<H, 1> : halves_kernel<H, 3>;
-    // Only a norm needs the whole row in one block.
-    const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
-    note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
+    launch_halves(c, a, cols, parts == 1 ? halves_kernel<H, 1, false> : halves_kernel<H, 3, false>, to);
   };
   if (type == WeightType::kF16) go(reinterpret_cast<__half*>(c->inputs));
   else go(reinterpret_cast<__nv_bfloat16*>(c->inputs));
+}
+
+void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept {
+  launch_halves(c, a, cols, halves_kernel<__half, 1, true>, reinterpret_cast<__half*>(c->inputs));
 }
 
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {

@@ -9,6 +9,7 @@
 #include "kernels/cuda/decode.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/tiled.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -24,6 +25,13 @@ struct Inputs {
   const float* x;
   int x_stride;
 };
+
+// Elements [k, k + 8) of row n of an output's weight.
+template <WeightType type>
+__device__ inline void weights8(const Output& o, int n, int k, int cols, bool whole, float w[8]) {
+  if constexpr (is_tiled(type)) tiled8<type>(o.weight, cols, n, k, w);
+  else decode8<type>(o.weight + size_t(n) * o.row_bytes, k, cols, whole, w);
+}
 
 __device__ inline void store(const Output& o, int t, int n, float v) {
   if (o.bias) v += o.bias[n];
@@ -42,13 +50,12 @@ __global__ void __launch_bounds__(kRowWarps * 32) rows_kernel(const __grid_const
   const int n = blockIdx.x * kRowWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (n >= o.rows) return;
   const int first = blockIdx.y * tokens, count = min(tokens, p.tokens - first);
-  const uint8_t* row = o.weight + size_t(n) * o.row_bytes;
   const float* x = in.x + size_t(first) * in.x_stride;
   const bool whole = p.cols % 8 == 0;
   float sum[tokens] = {};
   for (int k = lane * 8; k < p.cols; k += 256) {
     float w[8];
-    decode8<type>(row, k, p.cols, whole, w);
+    weights8<type>(o, n, k, p.cols, whole, w);
 #pragma unroll
     for (int t = 0; t < tokens; ++t) {
       if (t < count) {
@@ -86,7 +93,6 @@ __global__ void __launch_bounds__(kTileThreads) tile_kernel(const __grid_constan
   const int r = threadIdx.x / (kDepth / 8), k = threadIdx.x % (kDepth / 8) * 8;
   const bool has_input = t0 + r < p.tokens, has_weight = n0 + r < o.rows;
   const float* x = in.x + size_t(has_input ? t0 + r : 0) * in.x_stride + k;
-  const uint8_t* row = o.weight + size_t(has_weight ? n0 + r : 0) * o.row_bytes;
   const int end = min(p.cols, (slice + 1) * slice_cols);
   float4 a{}, b{};
   float w[8] = {};
@@ -96,7 +102,7 @@ __global__ void __launch_bounds__(kTileThreads) tile_kernel(const __grid_constan
       a = from[0], b = from[1];
     }
     if (has_weight && k0 + k < p.cols) {
-      decode8<type>(row, k0 + k, p.cols, whole, w);
+      weights8<type>(o, n0 + r, k0 + k, p.cols, whole, w);
     } else {
 #pragma unroll
       for (float& v : w) v = 0;

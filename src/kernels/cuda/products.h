@@ -24,14 +24,25 @@ void multiply_rows(CudaContext* c, WeightType type, const Product& p, const floa
 // tf32: tiles of 64 x 64 on tensor cores, weights decoded into shared memory. x as above.
 void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
 
+// From here on, rows of x and the norm's weights are at multiples of 16 bytes.
 // f16 and bf16 rows of whole groups of 64, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
 // before it. Inputs are rounded to the weight's type; deterministic contexts split them into three parts, which hold a float.
-constexpr int kFewTokens = 16;  // at most; from kLibraryTokens the library is as fast
-constexpr int kLibraryTokens = 9;
-bool few_takes(WeightType type, int cols, const LinearArgs& a) noexcept;
+constexpr int kFewTokens = 16;
+bool few_takes(WeightType type, int cols) noexcept;
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
+
+// Tiled types (tiled.h), a few tokens, near memory bandwidth: inputs rounded to f16, weights as they are, sums in float32. Any
+// number of tokens is taken in groups whose inputs fit shared memory; quant_passes is how many.
+int quant_passes(const Product& p) noexcept;
+void multiply_quant(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
+// The same for some dozens of tokens: weights scaled to f16 in registers, 256 rows by 64 tokens a block.
+void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
+// Rows [begin, end) of a tiled weight as f16 rows of cols, at `to`; begin is a multiple of 16.
+void expand_tiles(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) noexcept;
 
 // The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs.
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept;
+// The prologue's rows rounded to f16, in the order of tiled weights' fragments.
+void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept;
 
 }  // namespace sluice::kernels::cuda

@@ -54,14 +54,23 @@ __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, 
     }
     return;
   }
-  float held[kHeld][8], sum = 0;
+  float held[kHeld][8], weight[kHeld][8], sum = 0;
+  const auto load_weight = [&](int k, float w[8]) {
+    if (norm_weight) return load8(norm_weight + k, w);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) w[i] = 1;
+  };
   const auto add = [&](const float v[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
   };
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i)
-    if (first + i * kStep < cols) load8(x + first + i * kStep, held[i]);
+  for (int i = 0; i < kHeld; ++i) {
+    const int k = first + i * kStep;
+    if (k >= cols) break;
+    load8(x + k, held[i]);
+    load_weight(k, weight[i]);
+  }
 #pragma unroll
   for (int i = 0; i < kHeld; ++i)
     if (first + i * kStep < cols) add(held[i]);
@@ -71,20 +80,19 @@ __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, 
     add(v);
   }
   const float factor = rsqrtf(prologue_sum(sum) / float(cols) + eps);
-  const auto finish = [&](int k, float v[8]) {
-    float w[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    if (norm_weight) load8(norm_weight + k, w);
+  const auto finish = [&](int k, float v[8], const float w[8]) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] *= factor * w[i];
     emit(k, v);
   };
 #pragma unroll
   for (int i = 0; i < kHeld; ++i)
-    if (first + i * kStep < cols) finish(first + i * kStep, held[i]);
+    if (first + i * kStep < cols) finish(first + i * kStep, held[i], weight[i]);
   for (int k = first + kHeld * kStep; k < cols; k += kStep) {
-    float v[8];
+    float v[8], w[8];
     load8(x + k, v);
-    finish(k, v);
+    load_weight(k, w);
+    finish(k, v, w);
   }
 }
 

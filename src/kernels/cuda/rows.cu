@@ -11,7 +11,7 @@ template <WeightType type>
 __global__ void embed_kernel(EmbedArgs a) {
   let_next_begin();
   wait_for_previous();
-  const int32_t given = a.ids[blockIdx.x], id = given >= 0 ? given : a.sampled[-1 - given];
+  const int32_t given = __ldcg(a.ids + blockIdx.x), id = given >= 0 ? given : __ldcg(a.sampled - 1 - given);
   const uint8_t* row = static_cast<const uint8_t*>(a.table) + size_t(id) * a.row_bytes;
   float* y = a.y + size_t(blockIdx.x) * a.dim;
   for (int k = threadIdx.x * 8; k < a.dim; k += blockDim.x * 8) {

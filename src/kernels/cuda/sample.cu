@@ -1,11 +1,13 @@
-// Sampling: a cluster of kRanks blocks draws a row's token, each over its own slice of the vocabulary, so that one row alone
-// is read by eight multiprocessors. Sums are of integers and extremes have one order, so the token is exactly that of
+// Sampling: a cluster of blocks (ranks) draws a row's token, each over its own slice of the vocabulary, so that one row alone is
+// read by eight multiprocessors; where rows are many, two do. Sums are of integers and extremes have one order, so the token is exactly that of
 // sample/sampler.cpp. Truncation finds the last kept token by selection: first in 2048 steps of 1/64 below the maximum, which
-// spread logits evenly, then digit by digit in (logit, id) among the tokens of one step.
+// spread logits evenly; then among the tokens of one step, by comparing each with each where they are few, else digit by digit
+// in (logit, id).
 #include <cooperative_groups.h>
 
 #include "base/portable_log.h"
 #include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "sample/token_mass.h"
 
@@ -16,8 +18,11 @@ namespace cg = cooperative_groups;
 using sample::LogitChange;
 using sample::SampleRow;
 
-constexpr int kRanks = 8, kThreads = 512, kWarpCount = kThreads / 32;
+constexpr int kThreads = 512, kWarpCount = kThreads / 32;
+constexpr int kManyRows = 48;  // from here on two ranks a row fill the device
 constexpr int kSteps = 2048;
+constexpr int kCached = 16384;         // scaled logits of a slice that shared memory holds
+constexpr int kListed = 512, kFew = 1024;  // tokens of one step: that a block lists, that are compared
 constexpr float kMaxGumbel = 17.0f, kMinGumbel = -2.9f;  // as in sample/sampler.cpp
 
 // A value and the token it belongs to. The larger value wins, then the smaller token; NaN never wins.
@@ -29,15 +34,32 @@ __device__ inline Best better(Best a, Best b) {
   return b.value > a.value || (b.value == a.value && uint32_t(b.token) < uint32_t(a.token)) ? b : a;
 }
 
+// A token's place in falling order of (logit, -id), smaller first, and its weight.
+struct Candidate {
+  unsigned long long place, weight;
+};
+
 struct Shared {
-  unsigned long long bins[kSteps];    // this block's histogram
-  unsigned long long totals[kSteps];  // the cluster's, of the bins this thread block looks at
+  float scaled[kCached];
+  union {
+    struct {
+      unsigned long long bins[kSteps];    // this block's histogram
+      unsigned long long totals[kSteps];  // the cluster's
+    };
+    struct {
+      Candidate listed[kListed];          // this block's
+      Candidate all[kFew];                // the cluster's
+    };
+  };
+  int num_listed;
+  unsigned long long cut;
   Best best[kWarpCount], best_of_block;
   unsigned long long sums[kWarpCount], sum_of_block;
   double parts[kWarpCount], part_of_block;
   int chosen;
   unsigned long long before;
 };
+static_assert(sizeof(Candidate) * (kListed + kFew) <= sizeof(unsigned long long) * 2 * kSteps);
 
 // Order of floats as unsigned integers, larger first is larger; -0 counts as 0.
 __device__ inline uint32_t order_key(float x) {
@@ -61,9 +83,17 @@ __device__ inline float gumbel(uint32_t bits) {
   return -portable_log(-portable_log(u));
 }
 
+// At least gumbel(bits), at a fraction of its cost: of a uniform u, -log(-log(u)) <= -log(1 - u), and 1 - u is within a factor of
+// two of a power of two.
+__device__ inline float gumbel_bound(uint32_t bits) { return 1e-3f + 0.69321f * float(__clz(int((1u << 23) - (bits >> 9))) - 7); }
+__device__ inline uint4 noise_of(const SampleRow& r, int token) {
+  return philox(make_uint4(uint32_t(token) / 4, r.position, uint32_t(r.choice), 0x5A17C0DEu), make_uint2(r.seed_low, r.seed_high));
+}
+
 __device__ inline unsigned long long mass(float x, float max) { return sample::token_mass(x, max); }
 
 // What the threads of one row share: the slice of this block, and reductions over the cluster.
+template <int kRanks>
 class Row {
  public:
   __device__ Row(const SampleArgs& a, Shared& shared)
@@ -80,8 +110,29 @@ class Row {
 
   template <class F>
   __device__ void each(F f) const {
+    if (vocab_ % 4 != 0) {
 #pragma unroll 4
-    for (int t = begin_ + int(threadIdx.x); t < end_; t += kThreads) f(t, x_[t]);
+      for (int t = begin_ + int(threadIdx.x); t < end_; t += kThreads) f(t, x_[t]);
+      return;
+    }
+#pragma unroll 4
+    for (int t = begin_ + 4 * int(threadIdx.x); t < end_; t += 4 * kThreads) {
+      const float4 v = __ldcg(reinterpret_cast<const float4*>(x_ + t));
+      f(t, v.x), f(t + 1, v.y), f(t + 2, v.z), f(t + 3, v.w);
+    }
+  }
+  // Keeps the scaled logits at hand for each_scaled; where a slice is too long they are scaled again each time.
+  __device__ void scale(float by) {
+    scale_ = by;
+    if (end_ - begin_ > kCached) return;
+    each([&](int t, float x) { shared_.scaled[t - begin_] = __fmul_rn(x, by); });
+    __syncthreads();
+  }
+  __device__ float scaled(int t) const { return end_ - begin_ > kCached ? __fmul_rn(x_[t], scale_) : shared_.scaled[t - begin_]; }
+  template <class F>
+  __device__ void each_scaled(F f) const {
+#pragma unroll 4
+    for (int t = begin_ + int(threadIdx.x); t < end_; t += kThreads) f(t, scaled(t));
   }
   // Four neighbours a call, for what is made four at a time; begin_ is a multiple of 4.
   template <class F>
@@ -142,44 +193,76 @@ class Row {
       shared_.totals[i] = n;
     }
     cluster_.sync();
-    if (threadIdx.x < 32) scan(bins, wanted, before);
-    __syncthreads();
+    scan(bins, wanted, before);
     before = shared_.before;
     const int bin = shared_.chosen;
     __syncthreads();
     return bin;
   }
 
- private:
-  // One warp: 32 bins at a time.
-  __device__ void scan(int bins, double wanted, unsigned long long before) const {
-    const int lane = threadIdx.x;
-    int last = 0;
-    unsigned long long before_last = before;
-    for (int base = 0; base < bins; base += 32) {
-      const unsigned long long own = base + lane < bins ? shared_.totals[base + lane] : 0;
-      unsigned long long through = own;
-      for (int step = 1; step < 32; step *= 2) {
-        const unsigned long long other = __shfl_up_sync(~0u, through, step);
-        if (lane >= step) through += other;
-      }
-      const unsigned reached = __ballot_sync(~0u, own > 0 && double(before + through) >= wanted);
-      const unsigned used = __ballot_sync(~0u, own > 0);
-      const int at = reached ? __ffs(int(reached)) - 1 : used ? 31 - __clz(int(used)) : -1;
-      if (at >= 0) {
-        last = base + at;
-        before_last = before + __shfl_sync(~0u, through - own, at);
-      }
-      if (reached) break;
-      before += __shfl_sync(~0u, through, 31);
+  // Lists the tokens that fill(list(place, weight)) gives, of the whole cluster; where they are few, finds the one at which the
+  // weights in order of place, from `before` on, first reach `wanted`.
+  template <class F>
+  __device__ bool find_among_few(double wanted, unsigned long long before, unsigned long long& place, F fill) const {
+    if (threadIdx.x == 0) shared_.num_listed = 0, shared_.cut = 0;
+    __syncthreads();
+    fill([&](unsigned long long at, unsigned long long weight) {
+      const int i = atomicAdd(&shared_.num_listed, 1);
+      if (i < kListed) shared_.listed[i] = {at, weight};
+    });
+    cluster_.sync();
+    int n = 0;
+    bool fits = true;
+    for (int r = 0; r < kRanks; ++r) {
+      const int count = *cluster_.map_shared_rank(&shared_.num_listed, r);
+      fits = fits && count <= kListed && n + count <= kFew;
+      for (int i = threadIdx.x; fits && i < count; i += kThreads) shared_.all[n + i] = cluster_.map_shared_rank(shared_.listed, r)[i];
+      n += count;
     }
-    if (lane == 0) shared_.chosen = last, shared_.before = before_last;
+    cluster_.sync();
+    if (!fits) return false;
+    for (int i = threadIdx.x; i < n; i += kThreads) {
+      const Candidate own = shared_.all[i];
+      unsigned long long sum = before;
+      for (int j = 0; j < n; ++j) sum += shared_.all[j].place < own.place ? shared_.all[j].weight : 0;
+      if (double(sum) < wanted && double(sum + own.weight) >= wanted) shared_.cut = own.place;
+    }
+    __syncthreads();
+    place = shared_.cut;
+    return true;
+  }
+
+ private:
+  // Where the running sum of totals, from `before` on, first reaches `wanted`: a thread looks at a run of bins.
+  __device__ void scan(int bins, double wanted, unsigned long long before) const {
+    const int each = (bins + kThreads - 1) / kThreads, first = int(threadIdx.x) * each, last = min(bins, first + each);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    unsigned long long own = 0;
+    for (int i = first; i < last; ++i) own += shared_.totals[i];
+    unsigned long long through = own;
+    for (int step = 1; step < 32; step *= 2) {
+      const unsigned long long other = __shfl_up_sync(~0u, through, step);
+      if (lane >= step) through += other;
+    }
+    if (lane == 31) shared_.sums[warp] = through;
+    if (threadIdx.x == 0) shared_.chosen = bins - 1, shared_.before = before;  // nothing has any weight
+    __syncthreads();
+    for (int w = 0; w < warp; ++w) before += shared_.sums[w];
+    unsigned long long at = before + through - own;
+    if (own > 0 && double(at) < wanted && double(at + own) >= wanted)
+      for (int i = first; i < last; at += shared_.totals[i++])
+        if (double(at + shared_.totals[i]) >= wanted) {
+          shared_.chosen = i, shared_.before = at;
+          break;
+        }
+    __syncthreads();
   }
 
   cg::cluster_group cluster_;
   Shared& shared_;
   int vocab_, begin_, end_;
   float* x_;
+  float scale_ = 1;
 };
 
 // Tokens from the most likely to a last one, which is kept: (step, key, id) in falling order of logit, rising id.
@@ -197,54 +280,60 @@ __device__ inline int step_of(float x, float max) {
   return below < float(kSteps - 1) ? int(below) : kSteps - 1;  // a NaN goes to the end
 }
 
+__device__ inline unsigned long long place_of(float v, int t) { return static_cast<unsigned long long>(~order_key(v)) << 24 | uint32_t(t); }
+
 // The cut at which the weights of the kept, in falling order, first reach `wanted`. weight(x scaled, token): 0 where an
 // earlier cut dropped the token.
-template <class W>
-__device__ Cut select(const Row& row, float scale, float max, double wanted, W weight) {
+template <int ranks, class W>
+__device__ Cut select(const Row<ranks>& row, float max, double wanted, W weight) {
   unsigned long long before = 0;
   const int step = row.find_bin(kSteps, wanted, before, [&](auto add) {
-    row.each([&](int t, float x) {
-      const float v = __fmul_rn(x, scale);
+    row.each_scaled([&](int t, float v) {
       if (const unsigned long long w = weight(v, t)) add(step_of(v, max), w);
     });
   });
+  unsigned long long prefix = 0;
+  const bool few = row.find_among_few(wanted, before, prefix, [&](auto list) {
+    row.each_scaled([&](int t, float v) {
+      if (step_of(v, max) != step) return;
+      if (const unsigned long long w = weight(v, t)) list(place_of(v, t), w);
+    });
+  });
   // 32 bits of key, most significant first and inverted so that larger comes first; then 24 bits of id.
-  uint64_t prefix = 0;
-  for (int shift = 48; shift >= 0; shift -= 8) {
-    const uint64_t seen = shift == 48 ? 0 : prefix >> (shift + 8);
+  for (int shift = few ? -1 : 48; shift >= 0; shift -= 8) {
+    const unsigned long long seen = shift == 48 ? 0 : prefix >> (shift + 8);
     const int digit = row.find_bin(256, wanted, before, [&](auto add) {
-      row.each([&](int t, float x) {
-        const float v = __fmul_rn(x, scale);
+      row.each_scaled([&](int t, float v) {
         if (step_of(v, max) != step) return;
-        const uint64_t place = uint64_t(~order_key(v)) << 24 | uint32_t(t);
+        const unsigned long long place = place_of(v, t);
         if (shift < 48 && place >> (shift + 8) != seen) return;
         if (const unsigned long long w = weight(v, t)) add(int(place >> shift & 255), w);
       });
     });
-    prefix |= uint64_t(digit) << shift;
+    prefix |= static_cast<unsigned long long>(digit) << shift;
   }
   return {~uint32_t(prefix >> 24), uint32_t(prefix & 0xFFFFFFu)};
 }
 
-__device__ Cut truncate(const Row& row, const SampleRow& r, int vocab, float max) {
-  const float scale = r.inverse_temperature;
+template <int ranks>
+__device__ Cut truncate(const Row<ranks>& row, const SampleRow& r, int vocab, float max) {
   Cut cut;
   if (r.top_k > 0 && r.top_k < vocab)
-    cut = select(row, scale, max, double(r.top_k), [](float, int) { return 1ull; });
+    cut = select(row, max, double(r.top_k), [](float, int) { return 1ull; });
   if (r.top_p < 1) {
     unsigned long long total = 0;
-    row.each([&](int t, float x) {
-      const float v = __fmul_rn(x, scale);
+    row.each_scaled([&](int t, float v) {
       if (cut.keeps(v, t)) total += mass(v, max);
     });
     const double wanted = double(r.top_p) * double(row.sum(total));
     const Cut by_k = cut;
-    cut = select(row, scale, max, wanted, [&](float v, int t) { return by_k.keeps(v, t) ? mass(v, max) : 0ull; });
+    cut = select(row, max, wanted, [&](float v, int t) { return by_k.keeps(v, t) ? mass(v, max) : 0ull; });
   }
   return cut;
 }
 
-__device__ int32_t choose(const Row& row, const SampleRow& r, int vocab) {
+template <int ranks>
+__device__ int32_t choose(Row<ranks>& row, const SampleRow& r, int vocab) {
   if (r.inverse_temperature == 0) return max(0, row.largest(1.0f).token);
   const float scale = r.inverse_temperature;
   const Best top = row.largest(scale);
@@ -252,10 +341,15 @@ __device__ int32_t choose(const Row& row, const SampleRow& r, int vocab) {
   float floor = top.value - (kMaxGumbel - kMinGumbel);  // no noise can lift a token from below this one over the leader
   Cut cut;
   if (truncates) {
+    row.scale(scale);
     cut = truncate(row, r, vocab, top.value);
     floor = r.log_min_p < 0 ? top.value + r.log_min_p : -INFINITY;
   }
-  Best b{-INFINITY, -1};
+  // The leader is kept whatever the cut: what it comes to is a bound for all.
+  const int leader = max(0, top.token);
+  const uint4 lead = noise_of(r, leader);
+  Best b{top.value + gumbel(leader % 4 == 0 ? lead.x : leader % 4 == 1 ? lead.y : leader % 4 == 2 ? lead.z : lead.w), top.token};
+  if (top.token < 0) b.value = -INFINITY;  // every logit is NaN
   row.each_four([&](int t, int n) {
     bool any = false;
     float v[4];
@@ -265,17 +359,18 @@ __device__ int32_t choose(const Row& row, const SampleRow& r, int vocab) {
       any |= v[i] > -INFINITY;
     }
     if (!any) return;
-    const uint4 bits = philox(make_uint4(uint32_t(t) / 4, r.position, uint32_t(r.choice), 0x5A17C0DEu), make_uint2(r.seed_low, r.seed_high));
+    const uint4 bits = noise_of(r, t);
     const uint32_t word[4] = {bits.x, bits.y, bits.z, bits.w};
     for (int i = 0; i < 4; ++i)
-      if (v[i] > -INFINITY) b = better(b, {v[i] + gumbel(word[i]), t + i});
+      if (v[i] + gumbel_bound(word[i]) >= b.value && v[i] > -INFINITY) b = better(b, {v[i] + gumbel(word[i]), t + i});
   });
   b = row.best(b);
   return b.token >= 0 ? b.token : max(0, top.token);
 }
 
 // Of raw logits: log(sum(exp)) and the num_top most likely, one after another.
-__device__ double log_probabilities(const Row& row, int num_top, sample::TokenLogprob* top) {
+template <int ranks>
+__device__ double log_probabilities(const Row<ranks>& row, int num_top, sample::TokenLogprob* top) {
   const Best first = row.largest(1.0f);
   double part = 0;
   row.each([&](int, float x) { part += exp(double(x - first.value)); });
@@ -294,11 +389,15 @@ __device__ double log_probabilities(const Row& row, int num_top, sample::TokenLo
   return lse;
 }
 
-__global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleArgs a) {
-  __shared__ Shared shared;
-  const int index = blockIdx.x / kRanks;
+template <int ranks>
+__global__ void __cluster_dims__(ranks) __launch_bounds__(kThreads, ranks == 2 ? 2 : 1) sample_kernel(const __grid_constant__ SampleArgs a) {
+  extern __shared__ uint4 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  let_next_begin();
+  wait_for_previous();
+  const int index = blockIdx.x / ranks;
   const SampleRow r = a.rows[index];
-  const Row row(a, shared);
+  Row<ranks> row(a, shared);
   const bool scores = r.target >= 0, wants = scores || r.num_logprobs >= 0;
   double lse = 0;
   if (wants) lse = log_probabilities(row, r.num_logprobs, a.top + size_t(index) * sample::kMaxLogprobs);
@@ -328,13 +427,18 @@ __global__ void __cluster_dims__(kRanks) __launch_bounds__(kThreads) sample_kern
   a.results[index] = {token, logprob};
 }
 
+template <int ranks>
+cudaError_t launch(cudaStream_t stream, const SampleArgs& a) {
+  const cudaError_t e = cudaFuncSetAttribute(sample_kernel<ranks>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  return e != cudaSuccess ? e : launch_early(stream, dim3(unsigned(a.num_rows * ranks)), kThreads, sizeof(Shared), sample_kernel<ranks>, a);
+}
+
 }  // namespace
 
 void sample_rows(Context* context, const SampleArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_rows <= 0 || !begin(c)) return;
-  sample_kernel<<<a.num_rows * kRanks, kThreads, 0, c->stream>>>(a);
-  note(c, cudaGetLastError());
+  note(c, a.num_rows < kManyRows ? launch<8>(c->stream, a) : launch<2>(c->stream, a));
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,4 +1,4 @@
-// Devices, memory, contexts and the table. A weight keeps the file's own block layout: packing copies rows.
+// Devices, memory, contexts and the table. Weights keep the file's own layout (packing copies rows) or lie in tiles (tiled.h).
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/library.h"
+#include "kernels/cuda/tiled.h"
 #include "kernels/thread_pool.h"
 #include "quant/weight_format.h"
 
@@ -72,6 +73,7 @@ void destroy(Context* context) noexcept {
   cudaFree(c->parts);
   cudaFree(c->splits);
   cudaFree(c->arrivals);
+  cudaFree(c->expanded);
   delete c->pool;
   delete c;
 }
@@ -80,7 +82,10 @@ size_t inputs_bytes(const ContextOptions& o) {
   return size_t(std::max(1, o.max_tokens)) * size_t((std::max(1, o.max_dim) + 31) / 32 * 32) * (o.deterministic ? 6 : 4);
 }
 
-size_t context_bytes(const ContextOptions& o) noexcept { return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float); }
+size_t context_bytes(const ContextOptions& o) noexcept {
+  return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + kSplitUnits * sizeof(int) +
+         (o.deterministic ? 0 : kExpandedBytes + Library::kWorkspaceBytes);
+}
 
 Context* create(const ContextOptions& o) noexcept {
   auto* c = new (std::nothrow) CudaContext{};
@@ -112,7 +117,13 @@ Context* create(const ContextOptions& o) noexcept {
     destroy(c);
     return nullptr;
   }
-  if (!c->deterministic) c->library = Library::open().release();
+  if (c->deterministic) return c;
+  c->library = Library::open().release();
+  if (c->library && cudaMalloc(reinterpret_cast<void**>(&c->expanded), kExpandedBytes) != cudaSuccess) {
+    cudaGetLastError();
+    destroy(c);
+    return nullptr;
+  }
   return c;
 }
 
@@ -184,16 +195,17 @@ const char* fault_text(CudaContext* c) {
 
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
-  if (!f || cols % f->block_elements != 0) return 0;
-  return size_t(rows) * quant::row_bytes(*f, size_t(cols));
+  return f && cols % f->block_elements == 0 ? packed_offset(type, rows, cols, rows) : 0;
 }
 
-void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
+void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
+  if (is_tiled(type)) return pack_tiles(type, rows, cols, src, dst, row_begin, row_end);
   const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
   std::memcpy(static_cast<char*>(dst) + at, static_cast<const char*>(src) + at, row * size_t(row_end - row_begin));
 }
 
 size_t packed_offset(WeightType type, int, int cols, int row) noexcept {
+  if (is_tiled(type)) return size_t((row + kUnitRows - 1) / kUnitRows) * tile_bytes(type, cols);
   return size_t(row) * quant::row_bytes(*quant::find_format(type), size_t(cols));
 }
 

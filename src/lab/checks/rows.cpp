@@ -1,4 +1,6 @@
-// norm, embed, gather, copy_block and parallel_for: operations on rows and blocks that stand alone.
+// norm, embed, gather, copy_block and parallel_for: operations on rows and blocks that stand alone; then what a step is driven
+// with: uploads beside kernels, marks, recorded calls.
+#include "kernels/backend_buffer.h"
 #include "lab/kernel_check.h"
 #include "lab/on_backend.h"
 
@@ -82,6 +84,51 @@ Verdict parallel_for(const KernelTable& t) {
   return {};
 }
 
+// Two steps in flight as an executor has them: each step's rows are sent while the one before may run, and read by the same
+// recorded calls where the backend has any.
+Verdict steps(const KernelTable& t) {
+  const ContextPtr context = make_context(t, 2);
+  Rng rng(6);
+  const int dim = 40, rows = 5, steps = 6;
+  const std::vector<float> x = random_floats(rng, size_t(9) * dim);
+  const OnBackend<float> in(t, x);
+  struct Slot {
+    OnBackend<int32_t> which;
+    OnBackend<float> out;
+    BackendBuffer staged;
+    Graph* graph = nullptr;
+    Slot(const KernelTable& t) : which(t, std::vector<int32_t>(rows)), out(t, std::vector<float>(size_t(rows) * dim)), staged(t, rows * 4, MemoryKind::kStaging) {}
+  } slots[2] = {Slot(t), Slot(t)};
+  Verdict v;
+  std::vector<std::vector<float>> want(steps);
+  for (int i = 0; i <= steps; ++i) {
+    if (i > 0) {  // the step before
+      if (const char* what = t.wait(context.get(), (i - 1) % 2)) return {0, what};
+      keep_worst(v.error, bits_differ(slots[(i - 1) % 2].out.read(context.get()), want[size_t(i) - 1]));
+    }
+    if (i == steps) break;
+    Slot& s = slots[i % 2];
+    for (int r = 0; r < rows; ++r) {
+      const int row = int(rng.below(9));
+      s.staged.as<int32_t>()[r] = row;
+      want[size_t(i)].insert(want[size_t(i)].end(), x.begin() + row * dim, x.begin() + (row + 1) * dim);
+    }
+    t.prefetch(context.get(), s.which.data(), s.staged.data(), rows * 4);
+    const auto run = [&] { t.gather(context.get(), {rows, dim, in.data(), s.which.data(), s.out.data()}); };
+    if (!s.graph && i >= 2 && t.begin_graph(context.get())) {
+      run();
+      s.graph = t.end_graph(context.get());
+      if (!s.graph) return {0, "a recording gave nothing"};
+    }
+    if (s.graph) t.launch_graph(context.get(), s.graph);
+    else run();
+    t.mark(context.get(), i % 2);
+  }
+  for (Slot& s : slots)
+    if (s.graph) t.destroy_graph(context.get(), s.graph);
+  return v;
+}
+
 std::vector<KernelCase> cases() {
   std::vector<KernelCase> out;
   for (int dim : {1, 7, 16, 100, 576, 1030})
@@ -94,6 +141,7 @@ std::vector<KernelCase> cases() {
   out.push_back({"gather", gather});
   out.push_back({"copy_block", copy_block});
   out.push_back({"parallel_for", parallel_for});
+  out.push_back({"steps in flight", steps});
   return out;
 }
 

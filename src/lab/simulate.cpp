@@ -1,0 +1,179 @@
+#include "lab/simulate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+
+namespace sluice::lab {
+namespace {
+
+double wall_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Counts in steps of one per cent: millions of gaps in a few thousand numbers.
+class LogHistogram {
+ public:
+  void add(double us) { ++bins_[size_t(std::clamp(std::log(std::max(us, 1.0)) / kStep, 0.0, double(kBins - 1)))], ++count_; }
+  double quantile_ms(double q) const {
+    uint64_t left = uint64_t(q * double(count_));
+    for (size_t i = 0; i < kBins; ++i) {
+      if (bins_[i] > left) return std::exp((double(i) + 0.5) * kStep) * 1e-3;
+      left -= bins_[i];
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr double kStep = 0.01;
+  static constexpr size_t kBins = 2400;  // up to e^24 us
+  std::vector<uint64_t> bins_ = std::vector<uint64_t>(kBins);
+  uint64_t count_ = 0;
+};
+
+class GapSink final : public sched::ResponseSink {
+ public:
+  GapSink(const TimeUs* now, LogHistogram* gaps) : now_(now), gaps_(gaps) {}
+  void push(sched::TokenEvent&& e) noexcept override {
+    if (!e.has_token) return;
+    if (last_ > 0) gaps_->add(double(*now_ - last_));
+    last_ = *now_;
+  }
+
+ private:
+  const TimeUs* now_;
+  LogHistogram* gaps_;
+  TimeUs last_ = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(const SimulateOptions& o, const std::vector<Arrival>& arrivals, const std::function<bool(size_t)>& is_batch)
+      : o_(o), arrivals_(arrivals), is_batch_(is_batch), rng_(o.seed), scheduler_(o.scheduler, nullptr),
+        executor_(o.cost, o.scheduler.total_blocks, o.scheduler.block_tokens) {}
+
+  SimulateReport run() {
+    const double begin = wall_seconds();
+    while (next_ < arrivals_.size() || !scheduler_.idle()) {
+      if (scheduler_.idle()) {
+        batch_.clear();
+        now_ = std::max(now_, arrival_us(next_));
+      }
+      admit_due();
+      step();
+    }
+    finish(wall_seconds() - begin);
+    return std::move(r_);
+  }
+
+ private:
+  TimeUs arrival_us(size_t i) const { return TimeUs(arrivals_[i].at_s * 1e6); }
+
+  // The scheduler's queue is kept short: what waits longer waits here, in the same order.
+  void admit_due() {
+    const size_t limit = size_t(o_.scheduler.max_sequences);
+    if (o_.static_batches && !scheduler_.idle()) return;
+    while (next_ < arrivals_.size() && arrival_us(next_) <= now_ && size_t(scheduler_.num_waiting()) < limit) {
+      const Arrival& a = arrivals_[next_];
+      sched::Submission s;
+      s.prompt.resize(size_t(a.prompt_tokens));
+      for (int32_t& t : s.prompt) t = int32_t(rng_.next_u32() >> 8);
+      s.max_tokens = a.output_tokens;
+      s.ignore_eos = true;
+      s.arrived_us = arrival_us(next_);
+      s.sink = std::make_shared<GapSink>(&now_, &gaps_);
+      if (is_batch_ && is_batch_(next_)) s.request_class = sched::RequestClass::kBatch;
+      scheduler_.admit(std::move(s));
+      ++next_;
+    }
+  }
+
+  void step() {
+    const sched::BatchPlan& plan = scheduler_.plan(now_);
+    SLUICE_CHECK(!plan.empty());
+    if (o_.static_batches && o_.keep_finished) executor_.set_padding(finished_slots());
+    SLUICE_CHECK(executor_.submit(plan).ok());
+    const TimeUs took = executor_.took_us();
+    now_ += took;
+    count_waste();
+    sched::StepOutcome outcome = scheduler_.commit(*executor_.collect(), now_, took);
+    ++r_.steps;
+    for (sched::Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
+    for (const sched::Finished& f : outcome.finished) note(f);
+  }
+
+  // Members of a static batch that have ended: each still computes one token and holds its cache.
+  sched::StepShape finished_slots() const {
+    sched::StepShape shape;
+    for (int length : batch_) shape.add(1, length, 1);
+    return shape;
+  }
+
+  void count_waste() {
+    int64_t slots = 0, live = 0;
+    scheduler_.usage(&slots, &live);
+    if (o_.reserve_tokens > 0) slots = int64_t(scheduler_.num_running()) * o_.reserve_tokens;
+    slot_steps_ += double(slots);
+    live_steps_ += double(live);
+  }
+
+  void note(const sched::Finished& f) {
+    if (o_.static_batches) batch_.push_back(f.prompt_tokens + f.generated_tokens);
+    ++r_.ok;
+    r_.prompt_tokens += f.prompt_tokens;
+    r_.output_tokens += f.generated_tokens;
+    const double ttft = double(f.first_token_us - f.arrived_us) * 1e-6;
+    const double tpot = f.generated_tokens > 1 ? double(f.finished_us - f.first_token_us) * 1e-6 / (f.generated_tokens - 1) : 0;
+    ttft_.push_back(ttft);
+    if (f.generated_tokens > 1) tpot_.push_back(tpot);
+    e2e_.push_back(double(f.finished_us - f.arrived_us) * 1e-6);
+    good_ += (o_.slo_ttft_ms <= 0 || ttft * 1e3 <= o_.slo_ttft_ms) && (o_.slo_tpot_ms <= 0 || tpot * 1e3 <= o_.slo_tpot_ms);
+  }
+
+  void finish(double wall_s) {
+    r_.requests = int(arrivals_.size());
+    r_.wall_s = wall_s;
+    r_.duration_s = double(now_ - (arrivals_.empty() ? 0 : arrival_us(0))) * 1e-6;
+    if (r_.duration_s > 0) {
+      r_.output_tok_s = double(r_.output_tokens) / r_.duration_s;
+      r_.total_tok_s = double(r_.output_tokens + r_.prompt_tokens) / r_.duration_s;
+      r_.goodput_rps = good_ / r_.duration_s;
+    }
+    r_.ttft_ms = percentiles_ms(std::move(ttft_));
+    r_.tpot_ms = percentiles_ms(std::move(tpot_));
+    r_.e2e_ms = percentiles_ms(std::move(e2e_));
+    r_.itl_ms = {gaps_.quantile_ms(0.5), gaps_.quantile_ms(0.9), gaps_.quantile_ms(0.99)};
+    r_.kv_waste_pct = slot_steps_ > 0 ? 100 * (1 - live_steps_ / slot_steps_) : 0;
+    r_.preemptions = scheduler_.counters().preemptions;
+    r_.step_error_p90 = scheduler_.cost().error_p90();
+  }
+
+  const SimulateOptions& o_;
+  const std::vector<Arrival>& arrivals_;
+  const std::function<bool(size_t)>& is_batch_;
+  Rng rng_;
+  sched::Scheduler scheduler_;
+  exec::SimExecutor executor_;
+  SimulateReport r_;
+  TimeUs now_ = 0;
+  size_t next_ = 0;
+  std::vector<int> batch_;  // lengths of a static batch's finished members
+  std::vector<double> ttft_, tpot_, e2e_;
+  LogHistogram gaps_;
+  double slot_steps_ = 0, live_steps_ = 0;
+  int good_ = 0;
+};
+
+}  // namespace
+
+Result<SimulateReport> simulate(const SimulateOptions& o, const std::vector<Arrival>& arrivals, const std::function<bool(size_t)>& is_batch) {
+  SimulateOptions options = o;
+  for (const Arrival& a : arrivals) SLUICE_TRY(sched::Scheduler::fits(o.scheduler, a.prompt_tokens, a.output_tokens));
+  if (o.reserve_tokens > 0) {
+    const int64_t fit = int64_t(o.scheduler.total_blocks) * o.scheduler.block_tokens / o.reserve_tokens;
+    if (fit < 1) return invalid("a request's reserve of " + std::to_string(o.reserve_tokens) + " tokens is over the cache", "--allocation");
+    options.scheduler.max_sequences = int(std::min<int64_t>(fit, o.scheduler.max_sequences));
+  }
+  return Simulation(options, arrivals, is_batch).run();
+}
+
+}  // namespace sluice::lab

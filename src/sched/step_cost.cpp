@@ -1,0 +1,100 @@
+#include "sched/step_cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+
+namespace sluice::sched {
+namespace {
+
+constexpr double kForget = 0.998;      // a step of 350 steps ago counts half
+constexpr double kFirstSpread = 1e4;   // how little is known at first
+constexpr double kMaxSpread = 1e6;     // terms that no longer vary must not grow without bound
+constexpr double kMaxMiss = 1;         // one stalled step must not bend the model
+constexpr int kBends[] = {16, 64, 192, 512};  // tokens
+constexpr size_t kSlopes = 1 + std::size(kBends), kOthers = 1 + kSlopes;  // terms of tokens, then what else there is
+constexpr uint64_t kKnownAfter = 4;
+
+// Each near 1 for steps of common sizes.
+std::array<double, StepCost::kTerms> terms(const StepShape& s) {
+  std::array<double, StepCost::kTerms> x{1.0, s.tokens / 64.0};
+  for (size_t i = 0; i < std::size(kBends); ++i) x[2 + i] = std::max(0, s.tokens - kBends[i]) / 64.0;
+  x[kOthers] = double(s.cached_tokens) / 4096;
+  x[kOthers + 1] = double(s.pairs) / 65536;
+  x[kOthers + 2] = s.rows / 16.0;
+  return x;
+}
+
+}  // namespace
+
+double StepCost::predict(const StepShape& s) const {
+  if (observed_ < kKnownAfter) return 0;
+  // No slope may be negative, or a larger step would look cheaper.
+  const auto& w = weight_;
+  double ms = std::max(0.0, w[0]), slope = 0;
+  int from = 0;
+  for (size_t i = 0; i < kSlopes && from < s.tokens; ++i) {
+    slope += w[1 + i];
+    const int to = i < std::size(kBends) ? std::min(s.tokens, kBends[i]) : s.tokens;
+    ms += std::max(0.0, slope) * (to - from) / 64.0;
+    from = to;
+  }
+  const auto x = terms(s);
+  for (size_t i = kOthers; i < kTerms; ++i) ms += std::max(0.0, w[i]) * x[i];
+  return ms * 1000;
+}
+
+void StepCost::observe(const StepShape& shape, TimeUs took_us) {
+  const double ms = double(std::max<TimeUs>(took_us, 1)) / 1000;
+  if (observed_ >= kKnownAfter) errors_[num_errors_++ % kErrors] = float(std::abs(predict(shape) / 1000 - ms) / ms);
+  if (observed_++ == 0)
+    for (int i = 0; i < kTerms; ++i) spread_[size_t(i)][size_t(i)] = kFirstSpread;
+  // Least squares on terms / ms against 1: every step's relative error counts alike.
+  auto x = terms(shape);
+  for (double& v : x) v /= ms;
+  std::array<double, kTerms> gain{};
+  double miss = 1, scale = kForget;
+  for (size_t i = 0; i < kTerms; ++i) {
+    for (size_t j = 0; j < kTerms; ++j) gain[i] += spread_[i][j] * x[j];
+    miss -= x[i] * weight_[i];
+    scale += x[i] * gain[i];
+  }
+  if (observed_ > 4 * kTerms) miss = std::clamp(miss, -kMaxMiss, kMaxMiss);
+  double largest = 0;
+  for (size_t i = 0; i < kTerms; ++i) {
+    weight_[i] += gain[i] / scale * miss;
+    for (size_t j = 0; j < kTerms; ++j) spread_[i][j] = (spread_[i][j] - gain[i] * gain[j] / scale) / kForget;
+    largest = std::max(largest, spread_[i][i]);
+  }
+  if (largest > kMaxSpread)
+    for (auto& row : spread_)
+      for (double& v : row) v *= kMaxSpread / largest;
+}
+
+double StepCost::error_p90() const {
+  const size_t n = size_t(std::min<uint64_t>(num_errors_, kErrors));
+  if (n == 0) return 0;
+  std::array<float, kErrors> sorted = errors_;
+  const auto at = sorted.begin() + ptrdiff_t(n * 9 / 10);
+  std::nth_element(sorted.begin(), at, sorted.begin() + ptrdiff_t(n));
+  return double(*at);
+}
+
+std::vector<double> StepCost::state() const {
+  std::vector<double> out{double(observed_)};
+  out.insert(out.end(), weight_.begin(), weight_.end());
+  for (const auto& row : spread_) out.insert(out.end(), row.begin(), row.end());
+  return out;
+}
+
+bool StepCost::restore(std::span<const double> state) {
+  if (state.size() != 1 + kTerms + kTerms * kTerms || !(state[0] >= 0 && state[0] < 1e15)) return false;
+  for (double v : state)
+    if (!std::isfinite(v)) return false;
+  observed_ = uint64_t(state[0]);
+  std::copy_n(state.begin() + 1, kTerms, weight_.begin());
+  for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 1 + kTerms + ptrdiff_t(i * kTerms), kTerms, spread_[i].begin());
+  return true;
+}
+
+}  // namespace sluice::sched

@@ -1,0 +1,104 @@
+#include "sched/step_cost.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/rng.h"
+
+namespace sluice::sched {
+namespace {
+
+StepShape shape(int decodes, int64_t length, int chunk, int64_t chunk_end) {
+  StepShape s;
+  for (int i = 0; i < decodes; ++i) s.add(1, length, 1);
+  if (chunk > 0) s.add(chunk, chunk_end, 0);
+  return s;
+}
+
+// A machine: weights cost 1.5 ms however few the tokens are, arithmetic counts beyond eight of them; then cache and attention.
+double machine_us(const StepShape& s) {
+  return std::max(1500.0, 190.0 * s.tokens) + 400 + 0.02 * double(s.cached_tokens) + 0.004 * double(s.pairs) + 25 * s.rows;
+}
+
+StepShape random_step(Rng& rng) {
+  const int decodes = int(rng.below(33));
+  const int chunk = rng.below(3) == 0 ? int(1 + rng.below(512)) : decodes == 0 ? 1 : 0;
+  return shape(decodes, 100 + rng.below(2000), chunk, chunk + int64_t(rng.below(4000)));
+}
+
+TEST(StepCost, LearnsAMachineWithinTwoHundredSteps) {
+  Rng rng(3);
+  StepCost cost;
+  EXPECT_EQ(cost.predict(shape(4, 100, 0, 0)), 0);
+  for (int i = 0; i < 200; ++i) {
+    const StepShape s = random_step(rng);
+    cost.observe(s, TimeUs(machine_us(s) * (0.97 + 0.06 * rng.uniform())));
+  }
+  std::vector<double> errors;
+  for (int i = 0; i < 500; ++i) {
+    const StepShape s = random_step(rng);
+    errors.push_back(std::abs(cost.predict(s) - machine_us(s)) / machine_us(s));
+  }
+  std::sort(errors.begin(), errors.end());
+  EXPECT_LT(errors[450], 0.15);
+}
+
+TEST(StepCost, FollowsAMachineThatSlowsDown) {
+  Rng rng(4);
+  StepCost cost;
+  for (int i = 0; i < 3000; ++i) {
+    const StepShape s = random_step(rng);
+    cost.observe(s, TimeUs(machine_us(s) * (i < 1000 ? 1 : 2)));
+  }
+  EXPECT_LT(cost.error_p90(), 0.15);
+}
+
+TEST(StepCost, ForgetsAStallAndNeverFallsAsStepsGrow) {
+  Rng rng(5);
+  StepCost cost;
+  for (int i = 0; i < 600; ++i) {
+    const StepShape s = random_step(rng);
+    cost.observe(s, i % 97 == 96 ? 400'000 : TimeUs(machine_us(s)));
+  }
+  double last = 0;
+  for (int chunk = 0; chunk < 600; ++chunk) {
+    const double us = cost.predict(shape(8, 500, chunk, 3000 + chunk));
+    EXPECT_GE(us, last);
+    last = us;
+  }
+  EXPECT_LT(cost.error_p90(), 0.25);
+}
+
+TEST(StepCost, DoesTheSameAfterARestart) {
+  Rng rng(6);
+  StepCost a, b;
+  for (int i = 0; i < 50; ++i) {
+    const StepShape s = random_step(rng);
+    a.observe(s, TimeUs(machine_us(s)));
+  }
+  ASSERT_TRUE(b.restore(a.state()));
+  for (int i = 0; i < 50; ++i) {
+    const StepShape s = random_step(rng);
+    EXPECT_EQ(a.predict(s), b.predict(s));
+    a.observe(s, TimeUs(machine_us(s)));
+    b.observe(s, TimeUs(machine_us(s)));
+  }
+  std::vector<double> bad = a.state();
+  bad[3] = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(b.restore(bad));
+  bad.pop_back();
+  EXPECT_FALSE(b.restore(bad));
+  EXPECT_EQ(a.state(), b.state());
+}
+
+TEST(StepShape, CountsPairsOfAChunk) {
+  StepShape s;
+  s.add(3, 10, 1);  // queries at positions 7, 8, 9 see 8 + 9 + 10 keys
+  EXPECT_EQ(s.pairs, 27);
+  EXPECT_EQ(s.cached_tokens, 10);
+}
+
+}  // namespace
+}  // namespace sluice::sched
