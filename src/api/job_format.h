@@ -18,11 +18,12 @@ template <class T>
 Json page_json(const std::vector<T>& items, size_t limit, Json (*one)(const T&)) {
   Json out, data = Json::array();
   for (size_t i = 0; i < items.size() && i < limit; ++i) data.push_back(one(items[i]));
+  const Json first = data.empty() ? Json(nullptr) : data.front()["id"], last = data.empty() ? Json(nullptr) : data.back()["id"];
   out["object"] = "list";
-  out["first_id"] = data.empty() ? Json(nullptr) : data.front()["id"];
-  out["last_id"] = data.empty() ? Json(nullptr) : data.back()["id"];
-  out["has_more"] = items.size() > limit;
   out["data"] = std::move(data);
+  out["first_id"] = first;
+  out["last_id"] = last;
+  out["has_more"] = items.size() > limit;
   return out;
 }
 
