@@ -41,9 +41,10 @@ install_build() {
     install "$boost"
   fi
   install g++ cmake ninja-build pkg-config ca-certificates unzip python3 python3-pip python3-venv nlohmann-json3-dev libcli11-dev \
-    libspdlog-dev libfmt-dev libpcre2-dev libxxhash-dev
+    libspdlog-dev libfmt-dev libpcre2-dev libxxhash-dev libsqlite3-dev libpqxx-dev
 }
-install_tests() { install libgtest-dev; }
+# postgresql: the store's test starts a server of its own from it.
+install_tests() { install libgtest-dev postgresql; }
 
 # Python packages that tests use, in an environment of their own.
 python_env() {

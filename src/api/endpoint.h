@@ -11,8 +11,11 @@
 #include "api/engine_port.h"
 #include "api/service.h"
 #include "http/exchange.h"
+#include "sched/request.h"
 
 namespace sluice::api {
+
+class Jobs;
 
 // What every call shares. Immutable save the atomics; exchanges keep it alive.
 struct Context {
@@ -22,6 +25,7 @@ struct Context {
   size_t max_token_bytes = 4;              // longest token: a text of n bytes has at least n / this tokens
   std::atomic<bool> draining{false};
   std::atomic<int64_t> in_flight{0};       // generation requests that are not answered yet
+  Jobs* jobs = nullptr;                    // null: no store. The service's, which outlives every exchange
 };
 
 struct Call {
@@ -29,6 +33,7 @@ struct Call {
   http::Request request;
   std::string request_id;                  // [A-Za-z0-9._-], as echoed to the client
   std::string rest;                        // what a route's "*" stood for
+  bool in_batch = false;                   // a line of a batch: the engine takes it as batch work, and it cannot be streamed
 };
 
 struct Route {
@@ -40,9 +45,15 @@ struct Endpoint {
   std::array<Route, 6> routes;
   bool is_public;                          // answers without a key
   std::unique_ptr<http::Exchange> (*handle)(Call&& call);
+  bool in_batches = false;                 // the lines of a batch may ask for it
 };
 
 std::span<const Endpoint* const> endpoints_table();
+// The endpoint that a batch's lines may name by this URL, or null.
+const Endpoint* batch_endpoint(std::string_view url);
+// 32 random hexadecimal digits.
+std::string fresh_request_id();
+int64_t unix_seconds();
 
 constexpr const char* kVersion = "0.1.0";
 

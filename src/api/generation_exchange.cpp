@@ -1,7 +1,5 @@
 #include "api/generation_exchange.h"
 
-#include <chrono>
-
 #include "api/choice.h"
 #include "api/event_queue.h"
 #include "api/reply.h"
@@ -184,13 +182,13 @@ void GenerationExchange::finish(http::Poll& out) {
   out.done = done_ = true;
 }
 
-int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 }  // namespace
 
-std::unique_ptr<http::Exchange> generate(Call&& call, Generation&& generation) {
+std::unique_ptr<http::Exchange> generate(Call&& call, Result<Generation>&& read) {
+  if (read.ok() && call.in_batch && read->stream) read = invalid("stream must be false in a batch", "stream");
+  if (!read.ok()) return error_reply(read.error(), *call.context->engine);
+  Generation& generation = *read;
+  if (call.in_batch) generation.submission.request_class = sched::RequestClass::kBatch;
   ReplyInfo info;
   info.id = (generation.kind == ReplyKind::kChat ? "chatcmpl-" : "cmpl-") + call.request_id;
   info.model = call.context->model.id;

@@ -7,7 +7,8 @@
 
 namespace sluice::api {
 
-// Submits every prompt; when one is refused, the others are cancelled and the refusal is the answer.
-std::unique_ptr<http::Exchange> generate(Call&& call, Generation&& generation);
+// Submits every prompt; when one is refused, the others are cancelled and the refusal is the answer. An error in place of a
+// generation is the answer itself.
+std::unique_ptr<http::Exchange> generate(Call&& call, Result<Generation>&& generation);
 
 }  // namespace sluice::api

@@ -1,8 +1,10 @@
 #include "api/service.h"
 
+#include <chrono>
 #include <random>
 
 #include "api/endpoint.h"
+#include "api/jobs.h"
 #include "api/reply.h"
 
 namespace sluice::api {
@@ -24,24 +26,13 @@ bool has_key(const std::vector<std::string>& keys, const http::Request& request)
   return found;
 }
 
-std::string fresh_id() {
-  thread_local std::mt19937_64 rng{std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)};
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out;
-  for (int half = 0; half < 2; ++half) {
-    uint64_t bits = rng();
-    for (int i = 0; i < 16; ++i, bits >>= 4) out += kHex[bits & 15];
-  }
-  return out;
-}
-
 // The client's own id when it is short and plain enough to stand in headers, ids and logs.
 std::string request_id(const http::Request& request) {
   const std::string_view given = request.header("x-request-id");
   bool plain = !given.empty() && given.size() <= 128;
   for (const char c : given)
     plain = plain && ((c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == '.');
-  return plain ? std::string(given) : fresh_id();
+  return plain ? std::string(given) : fresh_request_id();
 }
 
 // Adds the headers that every reply carries.
@@ -74,10 +65,10 @@ http::Headers common_headers(const ServiceOptions& options, const std::string& i
 
 // The answer to OPTIONS, which browsers send without a key. "*" does not cover Authorization, so headers are echoed.
 std::unique_ptr<http::Exchange> preflight(const Context& context, const http::Request& request) {
-  http::Headers out{{"Allow", "GET, POST, HEAD, OPTIONS"}};
+  http::Headers out{{"Allow", "GET, POST, DELETE, HEAD, OPTIONS"}};
   if (!context.options.cors_origin.empty()) {
     const std::string_view wanted = request.header("access-control-request-headers");
-    out.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    out.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     out.emplace_back("Access-Control-Allow-Headers", wanted.empty() ? "authorization, content-type, x-api-key, x-request-id" : std::string(wanted));
     out.emplace_back("Access-Control-Max-Age", "86400");
   }
@@ -131,17 +122,47 @@ std::unique_ptr<http::Exchange> dispatch(const std::shared_ptr<Context>& context
 
 }  // namespace
 
-Service::Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine)
-    : context_(std::make_shared<Context>()) {
-  context_->options = std::move(options);
-  context_->model = std::move(model);
-  context_->engine = std::move(engine);
-  const auto& tokenizer = *context_->model.tokenizer;
-  for (int id = 0; id < tokenizer.size(); ++id)
-    context_->max_token_bytes = std::max({context_->max_token_bytes, tokenizer.token_bytes(id, true).size(),
-                                          tokenizer.token_text(id).size()});
+const Endpoint* batch_endpoint(std::string_view url) {
+  for (const Endpoint* e : endpoints_table())
+    for (const Route& route : e->routes)
+      if (e->in_batches && route.method == "POST" && route.path == url) return e;
+  return nullptr;
 }
+
+std::string fresh_request_id() {
+  thread_local std::mt19937_64 rng{std::random_device{}() ^ (uint64_t{std::random_device{}()} << 32)};
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  for (int half = 0; half < 2; ++half) {
+    uint64_t bits = rng();
+    for (int i = 0; i < 16; ++i, bits >>= 4) out += kHex[bits & 15];
+  }
+  return out;
+}
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::shared_ptr<Context> make_context(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine) {
+  auto out = std::make_shared<Context>();
+  out->options = std::move(options);
+  out->model = std::move(model);
+  out->engine = std::move(engine);
+  const auto& tokenizer = *out->model.tokenizer;
+  for (int id = 0; id < tokenizer.size(); ++id)
+    out->max_token_bytes = std::max({out->max_token_bytes, tokenizer.token_bytes(id, true).size(), tokenizer.token_text(id).size()});
+  return out;
+}
+
+Service::Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine)
+    : context_(make_context(std::move(options), std::move(model), std::move(engine))) {}
 Service::~Service() = default;
+
+void Service::attach_store(std::unique_ptr<store::JobStore> store, BatchOptions options) {
+  jobs_ = std::make_unique<Jobs>(context_, std::move(store), options);
+  context_->jobs = jobs_.get();
+}
 
 std::unique_ptr<http::Exchange> Service::handle(http::Request&& request) {
   std::string id = request_id(request);
@@ -156,7 +177,7 @@ std::unique_ptr<http::Exchange> Service::handle(http::Request&& request) {
 }
 
 void Service::drain() {
-  context_->draining = true;
+  context_->draining = true;   // ends the runner of batches too
   context_->engine->drain();
 }
 

@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "api/engine_port.h"
+#include "base/clock.h"
 #include "http/exchange.h"
+#include "store/job_store.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -28,12 +30,19 @@ struct ServiceOptions {
   std::string cors_origin = "*";                         // "" sends no CORS headers
 };
 
+struct BatchOptions {
+  int concurrency = 64;                                  // lines of batches in the engine at once
+  TimeUs poll_us = 500'000;                              // how often the store is asked what others have changed in it
+};
+
 class Service {
  public:
   // The engine must outlive the server whose connections hold this service's exchanges.
   Service(ServiceOptions options, ServedModel model, engine::Engine* engine);
   Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine);
   ~Service();
+  // Serves /v1/files and /v1/batches from this store, and runs its jobs. Before the first request; at most once.
+  void attach_store(std::unique_ptr<store::JobStore> store, BatchOptions options);
   // The http::Handler. Authentication, CORS, routing, then the endpoint.
   std::unique_ptr<http::Exchange> handle(http::Request&& request);
   // /health answers 503 from here on; the engine refuses new work.
@@ -41,6 +50,10 @@ class Service {
 
  private:
   std::shared_ptr<struct Context> context_;
+  std::unique_ptr<class Jobs> jobs_;
 };
+
+// What calls over this model and engine share; for drivers that ask without HTTP.
+std::shared_ptr<struct Context> make_context(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine);
 
 }  // namespace sluice::api

@@ -87,9 +87,13 @@ void Connection::on_read(const error_code& ec, size_t n) {
 // Parses what is pending until a request is whole or bytes run out.
 void Connection::advance() {
   if (!reader_)
-    reader_ = std::make_unique<RequestReader>(server_->options.max_header_bytes, server_->options.max_body_bytes);
+    reader_ = std::make_unique<RequestReader>(server_->options.max_header_bytes,
+                                              BodyLimits{server_->options.max_body_bytes, server_->options.body_limits});
   const bool had_begun = reader_->begun();
-  switch (reader_->feed(pending_)) {
+  const auto state = reader_->feed(pending_);
+  if (state != RequestReader::State::kFailed && !take_place_if_large())
+    return reply_and_close(503, "too many large uploads at once");
+  switch (state) {
     case RequestReader::State::kFailed:
       return reply_and_close(reader_->error_status(), reader_->error_message());
     case RequestReader::State::kDone:
@@ -105,6 +109,14 @@ void Connection::advance() {
   phase_ = Phase::kReading;
   // The head has one deadline in all; a body has one between reads.
   if (!had_begun || reader_->head_done()) set_read_deadline(server_->options.read_timeout);
+}
+
+// False when there is no place for one more large body.
+bool Connection::take_place_if_large() {
+  if (large_body_ || !reader_->head_done() || !reader_->is_large()) return true;
+  const auto server = server_;
+  large_body_ = std::shared_ptr<void>(nullptr, [server](void*) { --server->large_bodies; });
+  return ++server->large_bodies <= server->options.max_large_bodies;
 }
 
 void Connection::begin_exchange() {
@@ -147,6 +159,7 @@ void Connection::pump() {
   polling_ = true;
   Poll news = exchange_->poll();
   polling_ = false;
+  if (news.broken) return close();
   if (news.head) {
     append_head(*news.head, news.body.size(), news.done);
     head_sent_ = true;
@@ -224,6 +237,7 @@ void Connection::on_written() {
   if (phase_ != Phase::kAnswering) return;
   if (!exchange_done_) return pump();
   exchange_.reset();
+  large_body_.reset();
   if (!keep_alive_) return linger();
   phase_ = Phase::kIdle;
   set_read_deadline(server_->options.idle_timeout);
@@ -276,6 +290,7 @@ void Connection::close() {
 }
 
 void Connection::drop_exchange() noexcept {
+  large_body_.reset();
   if (!exchange_) return;
   if (!exchange_done_) exchange_->abandon();
   exchange_.reset();

@@ -37,6 +37,7 @@ struct Server::State : std::enable_shared_from_this<Server::State> {
   boost::asio::steady_timer accept_retry;
   std::vector<std::thread> threads;
   std::atomic<bool> draining{false};
+  std::atomic<int> large_bodies{0};
   std::mutex mutex;                                                // guards what follows
   struct Entry {
     std::weak_ptr<Connection> connection;
@@ -69,6 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_more();
   void on_read(const boost::system::error_code& ec, size_t n);
   void advance();
+  bool take_place_if_large();
   void begin_exchange();
   void pump();
   void append_head(const Head& head, size_t body_bytes, bool done);
@@ -92,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::array<char, 8192> chunk_;
   std::string pending_;                    // bytes read and not yet parsed (pipelined requests wait here)
   std::unique_ptr<RequestReader> reader_;
+  std::shared_ptr<void> large_body_;       // a place among max_large_bodies, kept until the request is answered
   std::unique_ptr<Exchange> exchange_;
   std::string out_;                        // being written: must not change while writing_
   std::string next_;                       // to be written after it

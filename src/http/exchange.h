@@ -39,6 +39,7 @@ struct Poll {
   std::optional<Head> head;  // in the first poll that has anything
   std::string body;          // bytes to append
   bool done = false;         // nothing follows
+  bool broken = false;       // what was begun cannot be completed: the connection closes, so that nobody takes it for whole
 };
 
 class Exchange {

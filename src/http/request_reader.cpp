@@ -1,5 +1,7 @@
 #include "http/request_reader.h"
 
+#include <algorithm>
+
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -63,10 +65,10 @@ std::string error_body(int status, std::string_view message) {
   return body + "}}";
 }
 
-RequestReader::RequestReader(size_t max_header_bytes, size_t max_body_bytes)
-    : parser_(std::make_unique<Parser>()), max_header_bytes_(max_header_bytes), max_body_bytes_(max_body_bytes) {
+RequestReader::RequestReader(size_t max_header_bytes, BodyLimits limits)
+    : parser_(std::make_unique<Parser>()), max_header_bytes_(max_header_bytes), limits_(std::move(limits)), max_body_bytes_(limits_.usual) {
   parser_->beast.header_limit(uint32_t(max_header_bytes));
-  parser_->beast.body_limit(max_body_bytes);
+  parser_->beast.body_limit(boost::none);   // known once the path is: check_body_limit
 }
 RequestReader::~RequestReader() = default;
 
@@ -109,8 +111,23 @@ RequestReader::State RequestReader::feed(std::string& bytes) {
   return state;
 }
 
+RequestReader::State RequestReader::check_body_limit() {
+  auto& p = parser_->beast;
+  std::string_view path(p.get().target().data(), p.get().target().size());
+  path = path.substr(0, path.find('?'));
+  for (const auto& [with_limit, bytes] : limits_.of_path)
+    if (path == with_limit) max_body_bytes_ = bytes;
+  const auto declared = p.content_length();
+  if (declared && *declared > max_body_bytes_)
+    return fail(413, "the request body is larger than the limit of " + std::to_string(max_body_bytes_) + " bytes");
+  p.body_limit(max_body_bytes_);
+  large_ = declared ? *declared > limits_.usual : p.chunked() && max_body_bytes_ > limits_.usual;
+  return State::kNeedMore;
+}
+
 RequestReader::State RequestReader::check_head() {
   head_checked_ = true;
+  if (check_body_limit() == State::kFailed) return State::kFailed;
   const auto& msg = parser_->beast.get();
   if (msg.version() == 11 && msg.count(bh::field::host) != 1)
     return fail(400, "malformed HTTP request: exactly one Host header is required");

@@ -4,10 +4,17 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "http/exchange.h"
 
 namespace sluice::http {
+
+struct BodyLimits {
+  size_t usual = 0;
+  std::vector<std::pair<std::string, size_t>> of_path;   // other paths have the usual one
+};
 
 class RequestReader {
  public:
@@ -18,7 +25,7 @@ class RequestReader {
     kFailed,         // error_status() and error_message() tell; the connection must close after the reply
   };
 
-  RequestReader(size_t max_header_bytes, size_t max_body_bytes);
+  RequestReader(size_t max_header_bytes, BodyLimits max_body_bytes);
   ~RequestReader();
 
   // Eats what it can from the front of `bytes`; what follows the request stays there.
@@ -30,16 +37,20 @@ class RequestReader {
   const std::string& error_message() const { return error_message_; }
   bool keep_alive() const;                   // after kDone
   bool http_1_0() const;                     // after the head
+  bool is_large() const { return large_; }   // after the head: the body is, or may become, larger than the usual limit
   Request take();                            // after kDone, once
 
  private:
   struct Parser;
   State fail(int status, std::string message);
   State check_head();
+  State check_body_limit();
 
   std::unique_ptr<Parser> parser_;
-  size_t max_header_bytes_, max_body_bytes_;
-  bool begun_ = false, head_checked_ = false;
+  size_t max_header_bytes_;
+  BodyLimits limits_;
+  size_t max_body_bytes_;                    // of this request's path, once the head is there
+  bool begun_ = false, head_checked_ = false, large_ = false;
   int error_status_ = 0;
   std::string error_message_;
 };

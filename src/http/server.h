@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "http/exchange.h"
@@ -15,6 +17,8 @@ struct ServerOptions {
   uint16_t port = 8080;                          // 0: any free port
   int threads = 2;
   size_t max_body_bytes = 32 << 20;              // beyond: 413
+  std::vector<std::pair<std::string, size_t>> body_limits = {};  // paths with a larger limit of their own
+  int max_large_bodies = 4;                      // bodies beyond max_body_bytes in memory at once; beyond: 503
   size_t max_header_bytes = 16 << 10;            // beyond: 431
   int max_connections = 4096;                    // beyond: 503 and close
   std::chrono::seconds read_timeout{30};         // a whole head, and between reads of a body (slow writers)

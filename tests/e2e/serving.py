@@ -1,12 +1,12 @@
 """Starts a server for end-to-end tests and speaks to it over raw HTTP."""
-import http.client, json, re, signal, subprocess, sys, time
+import http.client, json, os, re, signal, subprocess, sys, time
 
 
 class Server:
     def __init__(self, *flags):
         binary, model = sys.argv[1:3]
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", "--name", "smollm2", *flags],
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, env={"SLUICE_STORE": "none", **os.environ})
         for line in self.process.stderr:
             if match := re.match(r"ready http://([\d.]+):(\d+)", line):
                 self.host, self.port = match[1], int(match[2])

@@ -201,6 +201,47 @@ TEST_F(HttpServer, TakesABodyJustBelowTheLimit) {
   EXPECT_EQ(r->status, 200);
 }
 
+TEST_F(HttpServer, APathMayHaveALargerLimit) {
+  ServerOptions o;
+  o.max_body_bytes = 1000;
+  o.body_limits = {{"/large", 5000}};
+  o.max_large_bodies = 1;
+  serve(o);
+  auto c = client();
+  EXPECT_EQ(c.post_json("/other", std::string(1001, 'x'))->status, 413);
+  EXPECT_EQ(c.post_json("/large?q", std::string(5000, 'x'))->status, 200);
+  EXPECT_EQ(c.post_json("/large", std::string(5001, 'x'))->status, 413);
+  RawSocket chunked(server_->port());
+  chunked.send("POST /large HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1389\r\n" + std::string(5001, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.read_until("}}").substr(0, 12), "HTTP/1.1 413");
+  RawSocket first(server_->port()), second(server_->port());
+  first.send("POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n");
+  std::this_thread::sleep_for(100ms);
+  second.send("POST /large HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n");
+  EXPECT_EQ(second.read_until("}}").substr(0, 12), "HTTP/1.1 503");
+  auto other = client();
+  EXPECT_EQ(other.post_json("/large", std::string(1000, 'x'))->status, 200);   // is not large
+  first.send(std::string(2000, 'x'));
+  EXPECT_EQ(first.read_until("xxx").substr(0, 12), "HTTP/1.1 200");
+  EXPECT_TRUE(eventually([&] { return other.post_json("/large", std::string(1001, 'x'))->status == 200; }));
+}
+
+TEST_F(HttpServer, WhatBreaksIsNotTakenForWhole) {
+  struct Broken final : Exchange {
+    void start(std::function<void()>) override {}
+    Poll poll() override {
+      if (said_) return {{}, {}, true, true};
+      said_ = true;
+      return {Head{200, {}, true}, "begun", false};
+    }
+    void abandon() noexcept override {}
+    bool said_ = false;
+  };
+  auto made = Server::listen({.port = 0}, [](Request&&) { return std::make_unique<Broken>(); });
+  (*made)->start();
+  EXPECT_FALSE(Client("127.0.0.1", (*made)->port()).get("/").ok());
+}
+
 TEST_F(HttpServer, RefusesHeadsOverTheLimit) {
   serve();
   RawSocket s(server_->port());

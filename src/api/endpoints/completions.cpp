@@ -1,18 +1,16 @@
 #include "api/endpoint.h"
 #include "api/generation_exchange.h"
-#include "api/reply.h"
 
 namespace sluice::api {
 namespace {
 
 std::unique_ptr<http::Exchange> handle(Call&& call) {
   auto generation = read_completion(call.request.body, *call.context);
-  if (!generation.ok()) return error_reply(generation.error(), *call.context->engine);
-  return generate(std::move(call), std::move(*generation));
+  return generate(std::move(call), std::move(generation));
 }
 
 }  // namespace
 
-extern const Endpoint endpoint_completions{{{{"POST", "/v1/completions"}}}, false, handle};
+extern const Endpoint endpoint_completions{{{{"POST", "/v1/completions"}}}, false, handle, true};
 
 }  // namespace sluice::api

@@ -1,9 +1,11 @@
 // sluice serve: the OpenAI API over a model. SIGTERM (or Ctrl-C) drains, a second one stops. After a device's fault it ends by
 // itself, with exit status 3, once clients have had their errors: for a supervisor to start it again.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <iostream>
 #include <thread>
@@ -33,14 +35,14 @@ class Serve final : public Invocation {
     f.add("--no-prefix-cache", no_prefix_cache_, "do not reuse the cache of common beginnings");
     f.add("--record", record_, "write every input of the scheduler to this file, for sluice replay");
     f.add("--http-threads", http_threads_, "threads that talk to clients");
+    f.add("--store", store_, "files and batch jobs: a SQLite file (default: jobs.db in $SLUICE_HOME), postgresql://... to share them, or none");
+    f.add("--batch-concurrency", batch_concurrency_, "lines of batches in the engine at once");
     f.add("--json", json_, "one JSON line on standard output when ready");
     f.example("sluice serve smollm2.gguf --port 8080");
   }
 
-  Result<int> run(const Flags&) override {
-    if (port_ < 0 || port_ > 65535) return invalid(std::to_string(port_) + " is outside 0..65535", "--port");
-    if (max_queue_ < 1 || max_queue_ > 1'000'000) return invalid(std::to_string(max_queue_) + " is outside 1..1000000", "--max-queue");
-    if (http_threads_ < 1 || http_threads_ > 64) return invalid(std::to_string(http_threads_) + " is outside 1..64", "--http-threads");
+  Result<int> run(const Flags& flags) override {
+    SLUICE_TRY(check_flags());
     // Signals are taken by this thread alone, in wait_for_signal; threads made from here on inherit the mask.
     sigset_t signals;
     sigemptyset(&signals);
@@ -63,15 +65,15 @@ class Serve final : public Invocation {
     options.keep_step_cost = [cost_path](const std::vector<double>& state) { lab::write_step_cost(cost_path, state); };
     SLUICE_ASSIGN(auto executor, model.make_executor());
     engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
-    api::ServedModel served;
-    served.id = name_.empty() ? model.name : name_;
-    served.created_s = int64_t(std::time(nullptr));
-    served.max_context = model.memory.max_context;
-    served.tokenizer = model.tokenizer;
-    served.chat_template = model.chat_template;
+    const api::ServedModel served = served_model(model);
     if (!model.chat_template_error.empty()) std::fprintf(stderr, "chat template: %s (/v1/chat/completions will refuse)\n", model.chat_template_error.c_str());
     api::Service service({api_keys_, cors_}, served, &engine);
     http::ServerOptions http;
+    SLUICE_ASSIGN(auto store, open_jobs(flags.given("--store")));
+    if (store) {
+      http.body_limits = {{"/v1/files", size_t(store::Limits().file_bytes) + kFormBytes}};
+      service.attach_store(std::move(store), {.concurrency = std::min(batch_concurrency_, std::max(1, max_queue_ / 2))});
+    }
     http.host = host_;
     http.port = uint16_t(port_);
     http.threads = http_threads_;
@@ -89,6 +91,36 @@ class Serve final : public Invocation {
   }
 
  private:
+  Status check_flags() const {
+    if (port_ < 0 || port_ > 65535) return invalid(std::to_string(port_) + " is outside 0..65535", "--port");
+    if (max_queue_ < 1 || max_queue_ > 1'000'000) return invalid(std::to_string(max_queue_) + " is outside 1..1000000", "--max-queue");
+    if (http_threads_ < 1 || http_threads_ > 64) return invalid(std::to_string(http_threads_) + " is outside 1..64", "--http-threads");
+    if (batch_concurrency_ < 1 || batch_concurrency_ > 4096)
+      return invalid(std::to_string(batch_concurrency_) + " is outside 1..4096", "--batch-concurrency");
+    return {};
+  }
+  api::ServedModel served_model(const lab::LoadedModel& model) const {
+    api::ServedModel served;
+    served.id = name_.empty() ? model.name : name_;
+    served.created_s = int64_t(std::time(nullptr));
+    served.max_context = model.memory.max_context;
+    served.tokenizer = model.tokenizer;
+    served.chat_template = model.chat_template;
+    return served;
+  }
+  // The store that was asked for, or the default one unless another server has it; null: none.
+  Result<std::unique_ptr<store::JobStore>> open_jobs(bool asked) const {
+    if (store_ == "none") return std::unique_ptr<store::JobStore>();
+    auto store = store::open_store(asked ? store_ : store_folder() + "/jobs.db");
+    if (store.ok() || asked) return store;
+    std::fprintf(stderr, "no files and batches here: %s\n", store.error().message.c_str());
+    return std::unique_ptr<store::JobStore>();
+  }
+  static std::string store_folder() {
+    if (const char* home = std::getenv("SLUICE_HOME"); home && *home) return home;
+    const char* home = std::getenv("HOME");
+    return std::string(home && *home ? home : ".") + "/.cache/sluice";
+  }
   static int wait_for_signal(const sigset_t& signals, engine::Engine& engine, api::Service& service, http::Server& server) {
     const timespec tick{0, 50'000'000};
     while (sigtimedwait(&signals, nullptr, &tick) <= 0)
@@ -118,10 +150,11 @@ class Serve final : public Invocation {
     return 3;
   }
 
+  static constexpr size_t kFormBytes = 64 << 10;   // of an upload beside the file
   lab::LoadOptions load_;
-  std::string host_ = "127.0.0.1", name_, cors_ = "*", record_;
+  std::string host_ = "127.0.0.1", name_, cors_ = "*", store_, record_;
   std::vector<std::string> api_keys_;
-  int port_ = 8080, max_queue_ = 512, http_threads_ = 2;
+  int port_ = 8080, max_queue_ = 512, http_threads_ = 2, batch_concurrency_ = 64;
   bool json_ = false, no_prefix_cache_ = false;
 };
 
