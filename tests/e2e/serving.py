@@ -1,5 +1,5 @@
 """Starts a server for end-to-end tests and speaks to it over raw HTTP."""
-import http.client, json, os, re, signal, subprocess, sys, time
+import atexit, http.client, json, os, re, signal, subprocess, sys, time
 
 
 class Server:
@@ -7,6 +7,7 @@ class Server:
         binary, model = sys.argv[1:3]
         self.process = subprocess.Popen([binary, "serve", model, "--port", "0", "--name", "smollm2", *flags],
                                         stderr=subprocess.PIPE, text=True, env={"SLUICE_STORE": "none", **os.environ})
+        atexit.register(self.process.kill)  # a test that fails leaves nothing that runs, and holds its output open
         for line in self.process.stderr:
             if match := re.match(r"ready http://([\d.]+):(\d+)", line):
                 self.host, self.port = match[1], int(match[2])

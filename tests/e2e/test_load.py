@@ -19,7 +19,7 @@ alone = [text(alone_server, i) for i in range(40)]
 alone_server.stop()
 print("ok alone")
 
-crowded = Server("--kv-memory", KV_64_BLOCKS, "--max-sequences", "64", "--max-step-tokens", "96")
+crowded = Server("--kv-memory", KV_64_BLOCKS, "--max-sequences", "64", "--max-step-tokens", "96", "--objective", "throughput")
 with ThreadPoolExecutor(200) as pool:
     together = list(pool.map(lambda i: text(crowded, i % 40), range(200)))
 for i, reply in enumerate(together):
