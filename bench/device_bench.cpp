@@ -27,7 +27,7 @@ struct Device {
   const KernelTable* t;
   Context* context;
   cudaStream_t stream;
-  cuda::Library* library = nullptr;
+  cuda::Library* put_aside = nullptr;  // the library, while it is not to be used
   double bytes_per_second = 1, flops = 1;
   std::vector<uint8_t> noise;  // random bytes to fill memory with
 };
@@ -292,9 +292,9 @@ int main(int argc, char** argv) {
   all.insert(all.end(), many.begin(), many.end());
   if (wanted("8b")) bench_products(d, kShapes[0], WeightType::kBF16, all);
   if (wanted("own")) {  // without the library
-    std::swap(cuda::of(d.context)->library, d.library);
+    std::swap(cuda::of(d.context)->library, d.put_aside);
     bench_products(d, kShapes[0], WeightType::kBF16, {1, 2, 8});
-    std::swap(cuda::of(d.context)->library, d.library);
+    std::swap(cuda::of(d.context)->library, d.put_aside);
   }
   if (wanted("135m")) bench_products(d, kShapes[1], WeightType::kBF16, {1, 8, 32, 256});
   if (wanted("f16")) bench_products(d, kShapes[0], WeightType::kF16, {1, 128});
