@@ -25,6 +25,7 @@ Result<Hardware> read_file(const std::string& path) {
   const nlohmann::json j = nlohmann::json::parse(in, nullptr, false);
   if (!j.is_object()) return bad_file(path + ": no JSON object");
   Hardware h;
+  h.name = path;
   const auto number = [&](const char* key, double& out) {
     if (j.contains(key) && j[key].is_number()) out = j[key].get<double>();
     return std::isfinite(out) && out >= 0;
@@ -33,8 +34,10 @@ Result<Hardware> read_file(const std::string& path) {
   if (!number("bandwidth_gb_s", h.bandwidth_gb_s) || !number("gflop_s", h.gflop_s) || !number("overhead_us", h.overhead_us) || !number("memory_bytes", memory) || memory > 1e15)
     return bad_file(path + ": bandwidth_gb_s, gflop_s, overhead_us and memory_bytes must be numbers, 0 or more");
   h.memory_bytes = uint64_t(memory);
-  h.name = j.value("name", path);
-  h.source = j.value("source", "");
+  for (const auto& [key, out] : {std::pair{"name", &h.name}, {"source", &h.source}}) {
+    if (j.contains(key) && !j[key].is_string()) return bad_file(path + ": " + key + " is no string");
+    *out = j.value(key, *out);
+  }
   if (j.contains("step_cost")) {
     const nlohmann::json& list = j["step_cost"];
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const auto& v) { return v.is_number(); }))

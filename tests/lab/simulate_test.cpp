@@ -141,7 +141,8 @@ TEST(Hardware, ReadsAFileAndRefusesNonsense) {
   sched::StepShape one;
   one.add(1, 1, 1);
   EXPECT_NEAR(cost_model(h, llama())(one), 160000 + 5, 50);
-  for (const char* bad : {"", "[]", "{}", R"({"bandwidth_gb_s": -1, "gflop_s": 1})", R"({"step_cost": [1, 2]})", R"({"step_cost": "x"})"}) {
+  for (const char* bad : {"", "[]", "{}", R"({"bandwidth_gb_s": -1, "gflop_s": 1})", R"({"step_cost": [1, 2]})", R"({"step_cost": "x"})", R"({"name": 5, "bandwidth_gb_s": 1, "gflop_s": 1})",
+                          R"({"source": [], "bandwidth_gb_s": 1, "gflop_s": 1})"}) {
     std::ofstream(path) << bad;
     EXPECT_FALSE(find_hardware(path, 1).ok()) << bad;
   }
