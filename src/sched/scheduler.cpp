@@ -120,11 +120,10 @@ bool Scheduler::running_fits() const {
 void Scheduler::advance_running() {
   for (const bool decodes : {true, false}) {
     order_ = running_;  // advance() may preempt
-    if (interactive_here_)
-      std::stable_sort(order_.begin(), order_.end(), [](const Sequence* a, const Sequence* b) {
-        if (is_interactive(a) || is_interactive(b)) return is_interactive(a) && !is_interactive(b);
-        return a->last_step < b->last_step;
-      });
+    if (interactive_here_) {  // interactive ones stand first already
+      const auto batch = std::find_if_not(order_.begin(), order_.end(), is_interactive);
+      std::sort(batch, order_.end(), [](const Sequence* a, const Sequence* b) { return std::pair(a->last_step, a->order) < std::pair(b->last_step, b->order); });
+    }
     for (Sequence* s : order_)
       if (s->running && (wanted_tokens(s) == 1) == decodes) advance(s);
     if (decodes) decodes_us_ = interactive_shape_.tokens > 0 ? cost_.predict(interactive_shape_) : 0;
