@@ -1,7 +1,7 @@
 // Recorder: writes every input of a Scheduler to a file - submissions, cancellations, each moment it was asked for a plan, what
 // steps gave and took, what StepCost knew at the start - so that the same schedule can be made again from the file alone
 // (lab/replay.h). One JSON object a line; the first names the version, the options and the cost model.
-// Threads: the engine's. A line that cannot be written ends the recording, not the server; healthy() says so.
+// Threads: the engine's. A line that cannot be written ends the recording, not the server, and stderr says so.
 #pragma once
 #include <cstdio>
 #include <memory>
@@ -29,7 +29,6 @@ class Recorder {
   void planned(TimeUs now, uint64_t hash);
   void committed(TimeUs now, TimeUs took_us, const sched::StepResult& result);
   void flush();
-  bool healthy() const { return file_ != nullptr; }
 
  private:
   explicit Recorder(std::FILE* file) : file_(file) {}

@@ -198,15 +198,6 @@ int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
 
 }  // namespace
 
-double log_sum_exp(std::span<const float> x, const Scan& scan) {
-  thread_local std::vector<float> maxima;
-  maxima.resize(scan_blocks(x.size()));
-  scan.scale(const_cast<float*>(x.data()), x.size(), 1.0f, maxima.data());  // a factor of 1 writes nothing
-  float max = kNegInf;
-  for (float m : maxima) max = std::max(max, m);
-  return double(max) + std::log(double(scan.mass(x.data(), x.size(), max)) / kMassUnits);
-}
-
 SampleRow make_row(const SamplingParams& p, int64_t position) {
   SampleRow r;
   r.inverse_temperature = p.temperature == 0 ? 0 : 1.0f / p.temperature;

@@ -23,7 +23,4 @@ void add_changes(const SamplingParams& params, std::span<const int32_t> history,
 SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
                       const Scan& scan = plain_scan);
 
-// log(sum(exp(x))), within a few parts in 10^7.
-double log_sum_exp(std::span<const float> x, const Scan& scan = plain_scan);
-
 }  // namespace sluice::sample
