@@ -19,12 +19,16 @@ Result<std::unique_ptr<exec::DeviceExecutor>> LoadedModel::make_executor() const
   return executor;
 }
 
+std::string home_folder() {
+  if (const char* home = std::getenv("SLUICE_HOME"); home && *home) return home;
+  const char* user = std::getenv("HOME");
+  return std::string(user && *user ? user : ".") + "/.cache/sluice";
+}
+
 std::string resolve_model(const std::string& model) {
   std::error_code ec;
   if (std::filesystem::exists(model, ec)) return model;
-  const char* home = std::getenv("SLUICE_HOME");
-  const char* user = std::getenv("HOME");
-  const std::string store = home ? home : std::string(user ? user : ".") + "/.cache/sluice";
+  const std::string store = home_folder();
   for (const char* suffix : {"", ".gguf"})
     if (const std::string path = store + "/" + model + suffix; std::filesystem::exists(path, ec)) return path;
   return model;

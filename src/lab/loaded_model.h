@@ -60,7 +60,9 @@ struct LoadedModel {
 
 // The model's file, or its random weights; fill: see model::RandomModelOptions. Errors name the path or the flag.
 Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& options, bool fill);
-// A model argument as a path: itself, or a file in $SLUICE_HOME (default ~/.cache/sluice).
+// Where models, jobs and what was learned are kept: $SLUICE_HOME, or ~/.cache/sluice.
+std::string home_folder();
+// A model argument as a path: itself, or a file in the home folder.
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
 Result<DType> parse_kv_type(const std::string& text);

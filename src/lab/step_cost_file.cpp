@@ -1,7 +1,6 @@
 #include "lab/step_cost_file.h"
 
 #include <cctype>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -13,14 +12,11 @@
 namespace sluice::lab {
 
 std::string step_cost_path(const LoadedModel& m) {
-  const char* home = std::getenv("SLUICE_HOME");
-  const char* user = std::getenv("HOME");
-  const std::filesystem::path base = home ? home : std::string(user ? user : ".") + "/.cache/sluice";
   std::string name = m.name + "-" + std::to_string(m.memory.weights_bytes) + "-" + m.model->kernels().name + "-" + std::to_string(m.device.threads) + "t-" +
                      std::string(dtype_name(m.device.kv_type));
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
-  return base / "step_cost" / (name + ".json");
+  return home_folder() + "/step_cost/" + name + ".json";
 }
 
 std::vector<double> read_step_cost(const std::string& path) {

@@ -111,15 +111,10 @@ class Serve final : public Invocation {
   // The store that was asked for, or the default one unless another server has it; null: none.
   Result<std::unique_ptr<store::JobStore>> open_jobs(bool asked) const {
     if (store_ == "none") return std::unique_ptr<store::JobStore>();
-    auto store = store::open_store(asked ? store_ : store_folder() + "/jobs.db");
+    auto store = store::open_store(asked ? store_ : lab::home_folder() + "/jobs.db");
     if (store.ok() || asked) return store;
     std::fprintf(stderr, "no files and batches here: %s\n", store.error().message.c_str());
     return std::unique_ptr<store::JobStore>();
-  }
-  static std::string store_folder() {
-    if (const char* home = std::getenv("SLUICE_HOME"); home && *home) return home;
-    const char* home = std::getenv("HOME");
-    return std::string(home && *home ? home : ".") + "/.cache/sluice";
   }
   static int wait_for_signal(const sigset_t& signals, engine::Engine& engine, api::Service& service, http::Server& server) {
     const timespec tick{0, 50'000'000};

@@ -31,7 +31,7 @@ class Simulate final : public Invocation {
     f.add("--divide-lengths", work_.divide_lengths, "of a trace: lengths are divided by this");
     f.add("--prompt-tokens", work_.prompt_tokens, "a number or a distribution");
     f.add("--output-tokens", work_.output_tokens, "a number or a distribution");
-    f.add("--requests", work_.requests, "requests in all, at most");
+    f.add("--requests", work_.requests, "requests in all; of a trace at most (default: all of it)");
     f.add("--seed", work_.seed, "of lengths, arrivals and prompts");
     f.add("--policy", policy_, "continuous, static (finished slots stay until the batch ends) or static-drop (they do not)");
     f.add("--allocation", allocation_, "paged, or contiguous: cache for the longest request is held by each");
@@ -49,8 +49,9 @@ class Simulate final : public Invocation {
     f.example("sluice simulate --trace azure.csv --hardware h200 --model-shape llama-8b --max-sequences 256 --requests 20000");
   }
 
-  Result<int> run(const Flags&) override {
+  Result<int> run(const Flags& flags) override {
     SLUICE_TRY(read_flags());
+    if (!work_.trace.empty() && !flags.given("--requests")) work_.requests = kWholeTrace;
     SLUICE_ASSIGN(const lab::ModelSizes sizes, model_sizes());
     SLUICE_ASSIGN(lab::Hardware hardware, lab::find_hardware(hardware_, threads_ > 0 ? threads_ : lab::default_threads()));
     SLUICE_ASSIGN(const std::vector<lab::Arrival> arrivals, lab::plan_workload(work_));
@@ -165,6 +166,7 @@ class Simulate final : public Invocation {
     if (json_) std::cout << (all.size() == 1 ? all[0] : Json{{"pools", all}}).dump() << "\n";
   }
 
+  static constexpr int kWholeTrace = 10'000'000;
   std::string model_, shape_ = "llama-8b", weight_type_ = "bf16", kv_type_ = "f16", hardware_ = "h200", rate_ = "inf", policy_ = "continuous", allocation_ = "paged",
               chunk_ = "on", objective_ = "latency", kv_memory_, slo_;
   lab::WorkloadOptions work_;
