@@ -213,7 +213,7 @@ SampleRow make_row(const SamplingParams& p, int64_t position) {
 }
 
 void add_changes(const SamplingParams& p, std::span<const int32_t> history, int32_t prompt_tokens,
-                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out) {
+                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out, std::span<const int32_t> drafts) {
   const bool penalises = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
   if (!penalises && p.logit_bias.empty() && banned.empty()) return;
   auto& index = scratch().counts;  // 1 + where a token's change is, from `begin` on
@@ -230,8 +230,10 @@ void add_changes(const SamplingParams& p, std::span<const int32_t> history, int3
   if (penalises) {
     // Repetition looks at prompt and output, once a token; presence and frequency at output alone.
     if (p.repetition_penalty != 1)
-      for (int32_t t : history) change(t).divide = p.repetition_penalty;
-    for (int32_t t : history.subspan(size_t(prompt_tokens))) change(t).add += 1;  // a count, for now
+      for (const auto part : {history, drafts})
+        for (int32_t t : part) change(t).divide = p.repetition_penalty;
+    for (const auto part : {history.subspan(size_t(prompt_tokens)), drafts})
+      for (int32_t t : part) change(t).add += 1;  // a count, for now
     for (LogitChange& c : std::span(out).subspan(begin)) {
       if (c.add > 0) c.subtract = p.presence_penalty + p.frequency_penalty * c.add;
       c.add = 0;
