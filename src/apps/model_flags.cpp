@@ -38,6 +38,12 @@ void declare_random(Flags& f, lab::LoadOptions& o) {
   f.add("--save", o.save, "write the random weights to this .gguf file");
 }
 
+void declare_speculation(Flags& f, lab::SpeculateOptions& o) {
+  f.add("--draft", o.draft, "a smaller model of the same vocabulary, to draft for this one");
+  f.add("--speculate", o.mode, "off, ngram (look up in the prompt, the output and earlier requests), draft (the draft model) or auto (all, where it pays; the default with --draft)");
+  f.add("--max-drafts", o.max_drafts, "tokens that a sequence may be drafted in a step");
+}
+
 Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) {
   if (!::isatty(STDERR_FILENO)) return lab::load_model(options, nullptr);
   int shown = -1;

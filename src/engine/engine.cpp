@@ -21,6 +21,7 @@ Engine::Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tok
   last_progress_us_ = clock_->now_us();
   if (!options_.step_cost.empty()) scheduler_.cost().restore(options_.step_cost);  // a state it does not know is no loss
   if (options_.recorder) options_.recorder->begin(options_.scheduler, scheduler_.cost().num_observed() ? scheduler_.cost().state() : std::vector<double>{});
+  if (options_.speculator) stats_.drafts = &options_.speculator->counters();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -103,11 +104,21 @@ void Engine::reap_cancelled(TimeUs now) {
     for (const sched::Finished& f : cancelled.finished) ids.push_back(f.request_id);
     options_.recorder->cancelled(now, ids);
   }
+  if (options_.speculator) options_.speculator->learn(cancelled, 0);
   publish(std::move(cancelled), 0);
+}
+
+Status Engine::propose() {
+  if (!options_.speculator) return {};
+  SLUICE_TRY(options_.speculator->prepare(scheduler_));
+  if (options_.recorder) options_.recorder->drafts(options_.speculator->given());
+  return {};
 }
 
 Status Engine::step_forward(TimeUs now) {
   if (!scheduler_.idle() && scheduler_.num_in_flight() < executor_->depth()) {
+    SLUICE_TRY(propose());
+    if (options_.speculator) now = clock_->now_us();  // drafting is no part of the step
     const sched::BatchPlan& plan = scheduler_.plan(now);
     if (options_.recorder) options_.recorder->planned(now, plan.empty() ? 0 : plan.hash());
     if (!plan.empty()) {
@@ -124,7 +135,9 @@ Status Engine::step_forward(TimeUs now) {
     last_ended_us_ = ended;
     std::copy(std::begin(begun_us_) + 1, std::end(begun_us_), std::begin(begun_us_));
     if (options_.recorder) options_.recorder->committed(ended, took, result);
-    publish(scheduler_.commit(result, ended, took), ended);
+    sched::StepOutcome outcome = scheduler_.commit(result, ended, took);
+    if (options_.speculator) options_.speculator->learn(outcome, took);
+    publish(std::move(outcome), ended);
     if (scheduler_.counters().steps % kStepsBetweenKeeps == 0) keep_cost();
   } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

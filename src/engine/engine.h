@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/queue.h"
 #include "base/result.h"
+#include "draft/speculator.h"
 #include "engine/recorder.h"
 #include "engine/stats.h"
 #include "exec/executor.h"
@@ -25,6 +26,7 @@ struct EngineOptions {
   TimeUs watchdog_us = 30'000'000;       // work waits and nothing ran for this long: unhealthy
   std::vector<double> step_cost;         // StepCost::state of an earlier run; empty: nothing is known yet
   std::shared_ptr<Recorder> recorder;    // writes down every input of the scheduler; or none
+  std::shared_ptr<draft::Speculator> speculator;  // proposes drafts; or none. The engine thread's from here on
   std::function<void(const std::vector<double>&)> keep_step_cost;  // gets the state now and then, on the engine thread; or none
 };
 
@@ -62,6 +64,7 @@ class Engine {
   void run();
   int64_t num_waiting() const;           // in the inbox and in the scheduler
   Status step_forward(TimeUs now);       // plans and submits if it may, else collects
+  Status propose();                      // drafts for the next plan
   void reap_cancelled(TimeUs now);
   void keep_cost();
   void admit(std::vector<sched::Submission>& arrived);

@@ -107,15 +107,16 @@ bool Scheduler::take_draws(Sequence* s, int drafts, std::span<const sample::Samp
   s->drafting = 0;
   s->drafted += drafts;
   int taken = 0;  // accepted drafts that became output
-  bool lives = true;
+  bool lives = true, cut = false;
   for (int i = 0; lives && i <= accepted; ++i) {
     if (i < accepted) ++s->accepted, ++taken;
     lives = take_token(s, drawn[size_t(i)], now, outcome);
+    cut = !lives && i < accepted;
     if (!lives || i == accepted) continue;
     ++s->computed;
     index_full_blocks(s);
   }
-  if (drafts > 0) outcome.verified.push_back({sequence, drafts, taken, !lives});
+  if (drafts > 0) outcome.verified.push_back({sequence, drafts, taken, cut});
   if (!lives) return false;
   s->drafts.clear();
   for (; drafts > 0 && int(s->blocks.size()) > (s->computed + options_.block_tokens - 1) / options_.block_tokens; s->blocks.pop_back())

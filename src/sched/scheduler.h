@@ -61,7 +61,7 @@ struct Finished {
 struct Verified {
   uint64_t sequence = 0;      // DraftSlot::sequence
   int drafted = 0, accepted = 0;
-  bool ended = false;         // by a token that came of them: those behind it were not looked at
+  bool cut = false;           // the sequence ended in them: those behind the accepted ones were not looked at
 };
 
 // A running sequence as those who propose drafts see it. Holds until the next plan.

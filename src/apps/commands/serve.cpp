@@ -26,6 +26,7 @@ class Serve final : public Invocation {
  public:
   void declare(Flags& f) override {
     declare_model(f, load_);
+    declare_speculation(f, speculate_);
     f.add("--host", host_, "address to listen on");
     f.add("--port", port_, "port (0: any free one)");
     f.add("--name", name_, "the model's name in the API (default: the file's)");
@@ -43,6 +44,7 @@ class Serve final : public Invocation {
 
   Result<int> run(const Flags& flags) override {
     SLUICE_TRY(check_flags());
+    SLUICE_TRY(lab::check_speculation(speculate_));
     // Signals are taken by this thread alone, in wait_for_signal; threads made from here on inherit the mask.
     sigset_t signals;
     sigemptyset(&signals);
@@ -63,6 +65,7 @@ class Serve final : public Invocation {
     const std::string cost_path = lab::step_cost_path(model);
     options.step_cost = lab::read_step_cost(cost_path);
     options.keep_step_cost = [cost_path](const std::vector<double>& state) { lab::write_step_cost(cost_path, state); };
+    SLUICE_ASSIGN(options.speculator, lab::load_speculator(model, load_, speculate_, &clock));
     SLUICE_ASSIGN(auto executor, model.make_executor());
     engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
     const api::ServedModel served = served_model(model);
@@ -147,6 +150,7 @@ class Serve final : public Invocation {
 
   static constexpr size_t kFormBytes = 64 << 10;   // of an upload beside the file
   lab::LoadOptions load_;
+  lab::SpeculateOptions speculate_;
   std::string host_ = "127.0.0.1", name_, cors_ = "*", store_, record_;
   std::vector<std::string> api_keys_;
   int port_ = 8080, max_queue_ = 512, http_threads_ = 2, batch_concurrency_ = 64;
