@@ -180,18 +180,28 @@ void apply(std::span<float> x, std::span<LogitChange> changes) {
   }
 }
 
-int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
-  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
-  if (p.inverse_temperature == 0) return row.argmax();
+// What top_k and top_p keep.
+Cut truncation(const Row& row, size_t vocab, const SampleRow& p) {
   Cut cut;
-  if (p.top_k > 0 && size_t(p.top_k) < x.size()) {
+  if (p.top_k > 0 && size_t(p.top_k) < vocab) {
     auto& kept = row.top(size_t(p.top_k));
     if (p.top_p < 1) cut = row.cut_of(kept, double(p.top_p) * double(row.mass_of(kept)));
     else if (!kept.empty()) cut = {*std::max_element(kept.begin(), kept.end())};
   } else if (p.top_p < 1) {
     cut = row.share(p.top_p);
   }
-  const float floor = std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
+  return cut;
+}
+
+float least_kept(const Row& row, const Cut& cut, const SampleRow& p) {
+  return std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
+}
+
+int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
+  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  if (p.inverse_temperature == 0) return row.argmax();
+  const Cut cut = truncation(row, x.size(), p);
+  const float floor = least_kept(row, cut, p);
   const int32_t token = row.winner(p, floor, cut);
   return token >= 0 ? token : row.argmax();  // no comparison holds when every logit is NaN
 }
@@ -279,6 +289,21 @@ SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<L
     if (c.token == out.token) raw = c.raw;
   out.logprob = float(double(raw) - lse);
   return out;
+}
+
+void chain_probabilities(std::span<float> logits, const SampleRow& p, std::span<LogitChange> changes, const Scan& scan) {
+  apply(logits, changes);
+  const Row row(logits, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  const int32_t greedy = p.inverse_temperature == 0 ? row.argmax() : -1;
+  const Cut cut = greedy >= 0 ? Cut{} : truncation(row, logits.size(), p);
+  const float floor = least_kept(row, cut, p);
+  double sum = 0;
+  for (size_t t = 0; t < logits.size(); ++t) {
+    const bool keeps = greedy >= 0 ? int32_t(t) == greedy : logits[t] >= floor && cut.keeps(logits[t], int32_t(t));
+    logits[t] = keeps ? std::exp(logits[t] - row.max()) : 0;
+    sum += double(logits[t]);
+  }
+  for (float& x : logits) x = float(double(x) / sum);
 }
 
 }  // namespace sluice::sample

@@ -25,4 +25,7 @@ void add_changes(const SamplingParams& params, std::span<const int32_t> history,
 SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
                       const Scan& scan = plain_scan);
 
+// The distribution that sample_row draws from: logits become probabilities after the whole chain.
+void chain_probabilities(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, const Scan& scan = plain_scan);
+
 }  // namespace sluice::sample
