@@ -67,6 +67,12 @@ class Writer {
       for (const auto& [value, v] : values) sample(n.text, n.labels + "," + label + "=\"" + value + "\"", double(v));
     }
   }
+  // One counter by several labels.
+  struct Labelled { std::string labels; double value; };
+  void labelled(const char* help, const std::string& name, const std::vector<Labelled>& values) {
+    family("sluice_" + name, help, "counter");
+    for (const Labelled& v : values) sample("sluice_" + name, own_ + "," + v.labels, v.value);
+  }
   std::string take() { return std::move(out_); }
 
  private:
@@ -126,6 +132,32 @@ void write_counters(Writer& w, const engine::Stats& s) {
               {"abort", s.finished_cancelled.load()}, {"error", s.finished_error.load()}});
 }
 
+// By proposer, class and place in the draft; places that were never verified are left out.
+void write_drafts(Writer& w, const draft::DraftCounters& c) {
+  std::vector<Writer::Labelled> drafted, tried, accepted;
+  double all_drafted = 0, all_accepted = 0;
+  for (size_t s = 0; s < draft::kNumSources; ++s)
+    for (size_t cls = 0; cls < 2; ++cls) {
+      const std::string by = std::string("proposer=\"") + draft::kSourceNames[s] + "\",class=\"" + (cls == 0 ? "interactive" : "batch") + "\"";
+      drafted.push_back({by, double(c.drafted[s][cls].load())});
+      all_drafted += drafted.back().value;
+      for (size_t j = 0; j < sched::kMaxDrafts && (j == 0 || c.tried[s][cls][j].load() > 0); ++j) {
+        const std::string at = by + ",position=\"" + std::to_string(j) + "\"";
+        tried.push_back({at, double(c.tried[s][cls][j].load())});
+        accepted.push_back({at, double(c.accepted[s][cls][j].load())});
+        all_accepted += accepted.back().value;
+      }
+    }
+  w.labelled("Draft tokens verified.", "drafted_tokens_total", drafted);
+  w.labelled("Draft tokens verified that no rejected one stands before: accepted over these is the acceptance.", "draft_tried_tokens_total", tried);
+  w.labelled("Draft tokens accepted.", "draft_accepted_tokens_total", accepted);
+  w.counter("Draft tokens verified.", "", "spec_decode_num_draft_tokens_total", all_drafted);
+  w.counter("Draft tokens accepted.", "", "spec_decode_num_accepted_tokens_total", all_accepted);
+  w.counter("Passes of the draft model.", "draft_passes_total", "", double(c.passes.load()));
+  w.counter("Tokens computed by the draft model.", "draft_pass_tokens_total", "", double(c.pass_tokens.load()));
+  w.counter("Time in the draft model.", "draft_pass_seconds_total", "", double(c.pass_us.load()) * 1e-6);
+}
+
 }  // namespace
 
 std::string metrics_text(const Context& context) {
@@ -133,6 +165,7 @@ std::string metrics_text(const Context& context) {
   Writer w(context.model.id);
   write_gauges(w, context, s);
   write_counters(w, s);
+  if (s.drafts) write_drafts(w, *s.drafts);
   w.histogram("Arrival to first token.", "time_to_first_token_seconds", "time_to_first_token_seconds", s.time_to_first_token);
   w.histogram("Between a sequence's tokens.", "time_per_output_token_seconds", "inter_token_latency_seconds", s.time_per_output_token);
   w.histogram("Between a sequence's tokens (old name).", "", "time_per_output_token_seconds", s.time_per_output_token);

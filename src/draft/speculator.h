@@ -44,6 +44,7 @@ class Speculator {
   // model: may be null.
   Speculator(SpeculatorOptions options, std::unique_ptr<DraftModel> model);
 
+  void set_fixed(int fixed) { options_.fixed = fixed; }
   // Before a plan. Errors: a fault of the draft model's device.
   Status prepare(sched::Scheduler& scheduler);
   const std::vector<Given>& given() const { return given_; }

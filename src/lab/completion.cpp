@@ -84,6 +84,7 @@ Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
     sched::StepOutcome outcome;
     scheduler_.reap_cancelled(clock_.now_us(), outcome);
     if (speculator_) speculator_->learn(outcome, 0);
+    out.decode_steps += !scheduler_.idle() && !out.ids.empty();
     if (!scheduler_.idle()) SLUICE_TRY(step(outcome));
     for (const sched::Delivery& d : outcome.deliveries) {
       if (d.event.has_token) {
