@@ -26,6 +26,8 @@ class Acceptance {
   void observe(Source source, int grade, sched::RequestClass cls, int place, bool accepted);
   // That the draft in this place stands if those before it do. Unmeasured: what the place before has, or a guess.
   double probability(Source source, int grade, sched::RequestClass cls, int place) const;
+  // Outcomes of first drafts that the measurement rests on.
+  double outcomes(Source source, int grade, sched::RequestClass cls) const { return cell(source, grade, cls, 0).tries; }
   // What is known of a source counts for so much less from here on: it has not been looked at for long.
   void doubt(Source source, double keep);
 

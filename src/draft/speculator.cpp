@@ -11,6 +11,7 @@ constexpr double kMostCreditUs = 2e6;
 constexpr int kProbeDrafts = 3;
 constexpr double kProbeHope = 0.9;         // a probe is made where the draft model would pay if it were so good
 constexpr double kProbeKeep = 0.8;         // of what is known of it, at each probe
+constexpr double kFewOutcomes = 8;         // until then one sequence at a time tries the draft model
 constexpr int kCatchUpSteps = 16;          // over which the price of catching up is spread
 constexpr int kFirstChunk = 64;            // tokens that a waiting prompt is taken to add to a step
 
@@ -116,6 +117,25 @@ void Speculator::gather(std::span<const DraftSlot> slots) {
   }
 }
 
+// Of those that the draft model could propose for now, the slot that it is least behind on; -1: none.
+int Speculator::cheapest(std::span<const DraftSlot> slots) const {
+  int best = -1, least = 0;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (rows_[i].candidate < 0 || !slots[i].ready) continue;
+    const int behind = model_->behind(slots[i]);
+    if (best < 0 || behind < least) best = int(i), least = behind;
+  }
+  return best;
+}
+
+// What is not measured yet is hoped for, and hope is not worth a whole batch's catching up.
+void Speculator::try_one(std::span<const DraftSlot> slots) {
+  const int one = cheapest(slots);
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (rows_[i].candidate >= 0 && int(i) != one && acceptance_.outcomes(Source::kModel, 0, slots[i].request_class) < kFewOutcomes)
+      candidates_[size_t(rows_[i].candidate)].model.count = 0;
+}
+
 // The next step without drafts, as far as one can tell: its decodes, and of prompts as much as the step before had.
 sched::StepShape Speculator::base_shape(std::span<const DraftSlot> slots, double* progress) const {
   sched::StepShape shape;
@@ -135,6 +155,7 @@ void Speculator::decide(std::span<const DraftSlot> slots) {
   if (candidates_.empty()) return;
   Situation now;
   now.base = base_shape(slots, &now.progress);
+  if (model_) try_one(slots);
   if (model_) now.pass_us = [this](int n, int64_t cached) { return model_->pass_us(n, cached); };
   control_->choose(now, candidates_, choices_);
   if (!model_) return;
@@ -145,25 +166,22 @@ void Speculator::decide(std::span<const DraftSlot> slots) {
   if (steps_ - probed_at_ < kStepsBetweenProbes || probe_credit_us_ <= 0) return;
   // Would it pay here if it were good? Under load it would not, and is not tried.
   std::vector<Candidate> hopeful = candidates_;
-  for (Candidate& c : hopeful)
+  for (Candidate& c : hopeful) {
+    c.model.count = options_.max_drafts;
     for (float& p : c.model.of) p = std::max(p, float(kProbeHope));
+  }
   std::vector<Choice> choices(hopeful.size());
   control_->choose(now, hopeful, choices);
-  if (std::any_of(choices.begin(), choices.end(), [](const Choice& c) { return c.model > 0; })) maybe_probe(slots);
+  if (std::any_of(choices.begin(), choices.end(), [](const Choice& c) { return c.model > 0; })) probe(slots);
 }
 
 // For the sequence that costs the draft model least.
-void Speculator::maybe_probe(std::span<const DraftSlot> slots) {
-  int best = -1, least = 0;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    if (rows_[i].candidate < 0 || !slots[i].ready) continue;
-    const int behind = model_->behind(slots[i]);
-    if (best < 0 || behind < least) best = int(i), least = behind;
-  }
+void Speculator::probe(std::span<const DraftSlot> slots) {
+  const int best = cheapest(slots);
   if (best < 0) return;
   const DraftSlot& slot = slots[size_t(best)];
   const int64_t length = int64_t(slot.history.size());
-  const double price = model_->catch_up_us(least, length) + kProbeDrafts * model_->pass_us(1, length);
+  const double price = model_->catch_up_us(model_->behind(slot), length) + kProbeDrafts * model_->pass_us(1, length);
   if (price > probe_credit_us_) return;
   probe_credit_us_ -= price;
   probed_at_ = steps_;

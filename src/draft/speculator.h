@@ -78,9 +78,11 @@ class Speculator {
   void look_up(std::span<const DraftSlot> slots);
   void gather(std::span<const DraftSlot> slots);
   Chances chances(const State& state, Source source, int grade, int count) const;
+  void try_one(std::span<const DraftSlot> slots);
+  int cheapest(std::span<const DraftSlot> slots) const;
   void decide(std::span<const DraftSlot> slots);
   void decide_fixed(std::span<const DraftSlot> slots);
-  void maybe_probe(std::span<const DraftSlot> slots);
+  void probe(std::span<const DraftSlot> slots);
   Status ask_model(std::span<const DraftSlot> slots);
   void hand_over(sched::Scheduler& scheduler, std::span<const DraftSlot> slots);
   sched::StepShape base_shape(std::span<const DraftSlot> slots, double* progress) const;
@@ -105,7 +107,7 @@ class Speculator {
   int waiting_ = 0;           // requests
   int max_step_tokens_ = 0;
   int prompt_tokens_ = 0;     // of the last step
-  double probe_credit_us_ = 300'000;
+  double probe_credit_us_ = 0;
   uint64_t steps_ = 0, probed_at_ = 0, model_used_at_ = 0;
 };
 
