@@ -114,8 +114,8 @@ uint64_t used_memory(const LoadedModel& m) {
   return m.memory.free_before > free ? m.memory.free_before - free : 0;
 }
 
-Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
-                               const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
+// All but the weights, which p has.
+static Result<MemoryPlan> plan_cache(MemoryPlan p, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
   if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
   if (o.depth < 0 || o.depth > 2) return invalid(std::to_string(o.depth) + " is outside 0..2", "--depth");
@@ -125,19 +125,7 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   if (max_step_tokens < o.max_sequences || max_step_tokens > 16384)
     return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
   SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
-  MemoryPlan p;
-  p.file_bytes = file.file_bytes();
-  bool tied = true;
-  for (const format::TensorEntry& t : file.tensors()) {
-    if (!t.weight_format) continue;
-    if (t.name == "output.weight") tied = false;
-    if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
-      p.weights_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
-  }
-  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && e->weight_format && tied)
-    p.weights_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
-  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
-    p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
+  p.available_bytes = available;
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
   p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
@@ -160,6 +148,24 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
   p.kv_bytes = blocks * block_bytes;
   p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * o.block_tokens));
   return p;
+}
+
+Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
+                               const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
+  MemoryPlan p;
+  p.file_bytes = file.file_bytes();
+  bool tied = true;
+  for (const format::TensorEntry& t : file.tensors()) {
+    if (!t.weight_format) continue;
+    if (t.name == "output.weight") tied = false;
+    if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
+      p.weights_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
+  }
+  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && e->weight_format && tied)
+    p.weights_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
+  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
+    p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
+  return plan_cache(p, spec, kernels, o, available);
 }
 
 Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& o, bool fill) {
@@ -186,6 +192,34 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   out.step_us = TimeUs(step_ms * 1000);
   out.prompt_room = objective == "latency" && step_ms == 0 ? kPromptRoom : -1;
   return {};
+}
+
+// What follows from m.memory and the options.
+static Status set_options(LoadedModel& m, const LoadOptions& o, const kernels::KernelTable& kernels, int vocab) {
+  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  m.device = device_options(o, kernels, kv_type);
+  m.device.total_blocks = m.memory.total_blocks;
+  m.scheduler.total_blocks = m.memory.total_blocks;
+  m.scheduler.block_tokens = o.block_tokens;
+  m.scheduler.max_sequences = o.max_sequences;
+  m.scheduler.max_step_tokens = step_tokens(o, kernels);
+  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
+  m.scheduler.max_context = m.memory.max_context;
+  m.scheduler.vocab = vocab;
+  m.scheduler.prefix_cache = o.prefix_cache;
+  return {};
+}
+
+Status plan_again(LoadedModel& m, const LoadOptions& o, uint64_t available) {
+  const kernels::KernelTable& kernels = m.model->kernels();
+  MemoryPlan weights;
+  weights.file_bytes = m.memory.file_bytes;
+  weights.weights_bytes = m.memory.weights_bytes;
+  weights.free_before = m.memory.free_before;
+  const int most_context = m.memory.max_context;  // the rotary tables end there
+  SLUICE_ASSIGN(m.memory, plan_cache(weights, m.model->spec(), kernels, o, available));
+  m.memory.max_context = std::min(m.memory.max_context, most_context);
+  return set_options(m, o, kernels, m.model->spec().vocab);
 }
 
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
@@ -218,17 +252,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
-  m.device = device_options(o, *kernels, kv_type);
-  m.device.total_blocks = m.memory.total_blocks;
-  m.scheduler.total_blocks = m.memory.total_blocks;
-  m.scheduler.block_tokens = o.block_tokens;
-  m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
-  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
-  m.scheduler.max_context = m.memory.max_context;
-  m.scheduler.vocab = spec->vocab;
-  m.scheduler.prefix_cache = o.prefix_cache;
+  SLUICE_TRY(set_options(m, o, *kernels, spec->vocab));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;

@@ -40,6 +40,7 @@ struct LoadOptions {
 struct MemoryPlan {
   uint64_t file_bytes = 0, weights_bytes = 0, kv_bytes_per_token = 0, activation_bytes = 0, kv_bytes = 0;
   uint64_t free_before = 0;       // on a device: free when it was planned
+  uint64_t available_bytes = 0;   // of the machine or device, when it was planned
   int total_blocks = 0, max_context = 0;
   uint64_t total() const { return weights_bytes + activation_bytes + kv_bytes; }
 };
@@ -84,6 +85,8 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
+// Another plan for the same weights: cache, step and policy as these options say. Error: kInvalidArgument, naming the flag.
+Status plan_again(LoadedModel& model, const LoadOptions& options, uint64_t available_bytes);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab
