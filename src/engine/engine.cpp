@@ -88,22 +88,20 @@ void Engine::run() {
     if (Status s = step_forward(now); !s.ok()) return fault(s.error());
   }
   keep_cost();
-  sched::StepOutcome rest;
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(kStopped, rest);
-  publish(std::move(rest), 0);
+  scheduler_.fail_all(kStopped, outcome_);
+  publish(0);
 }
 
 void Engine::reap_cancelled(TimeUs now) {
-  sched::StepOutcome cancelled;
-  scheduler_.reap_cancelled(now, cancelled);
-  if (options_.recorder && !cancelled.finished.empty()) {
+  scheduler_.reap_cancelled(now, outcome_);
+  if (options_.recorder && !outcome_.finished.empty()) {
     std::vector<uint64_t> ids;
-    for (const sched::Finished& f : cancelled.finished) ids.push_back(f.request_id);
+    for (const sched::Finished& f : outcome_.finished) ids.push_back(f.request_id);
     options_.recorder->cancelled(now, ids);
   }
-  publish(std::move(cancelled), 0);
+  publish(0);
 }
 
 Status Engine::step_forward(TimeUs now) {
@@ -117,14 +115,15 @@ Status Engine::step_forward(TimeUs now) {
     }
   }
   if (scheduler_.num_in_flight() > 0) {
-    SLUICE_ASSIGN(const sched::StepResult result, executor_->collect());
+    SLUICE_TRY(executor_->collect(result_));
     const TimeUs ended = clock_->now_us();
     // A step that was queued behind another began when that one ended.
     const TimeUs took = ended - std::max(begun_us_[0], last_ended_us_);
     last_ended_us_ = ended;
     std::copy(std::begin(begun_us_) + 1, std::end(begun_us_), std::begin(begun_us_));
-    if (options_.recorder) options_.recorder->committed(ended, took, result);
-    publish(scheduler_.commit(result, ended, took), ended);
+    if (options_.recorder) options_.recorder->committed(ended, took, result_);
+    scheduler_.commit(result_, ended, took, outcome_);
+    publish(ended);
     if (scheduler_.counters().steps % kStepsBetweenKeeps == 0) keep_cost();
   } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -145,17 +144,17 @@ void Engine::admit(std::vector<sched::Submission>& arrived) {
   arrived.clear();
 }
 
-void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
+void Engine::publish(TimeUs ended_us) {
   const auto relaxed = std::memory_order_relaxed;
   if (ended_us > 0) {
     last_progress_us_ = ended_us;
     stats_.steps.fetch_add(1, relaxed);
   }
-  stats_.prompt_tokens.fetch_add(uint64_t(outcome.computed_prompt_tokens), relaxed);
-  stats_.generated_tokens.fetch_add(uint64_t(outcome.generated_tokens), relaxed);
-  for (TimeUs us : outcome.first_token_waits_us) stats_.time_to_first_token.observe(double(us) * 1e-6);
-  for (TimeUs us : outcome.queue_waits_us) stats_.queue_time.observe(double(us) * 1e-6);
-  for (const sched::Finished& f : outcome.finished) {
+  stats_.prompt_tokens.fetch_add(uint64_t(outcome_.computed_prompt_tokens), relaxed);
+  stats_.generated_tokens.fetch_add(uint64_t(outcome_.generated_tokens), relaxed);
+  for (TimeUs us : outcome_.first_token_waits_us) stats_.time_to_first_token.observe(double(us) * 1e-6);
+  for (TimeUs us : outcome_.queue_waits_us) stats_.queue_time.observe(double(us) * 1e-6);
+  for (const sched::Finished& f : outcome_.finished) {
     switch (f.reason) {
       case sched::FinishReason::kStop: stats_.finished_stop.fetch_add(1, relaxed); break;
       case sched::FinishReason::kLength: stats_.finished_length.fetch_add(1, relaxed); break;
@@ -185,9 +184,10 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
     if (waste > stats_.max_waste_tokens_per_sequence.load(relaxed)) stats_.max_waste_tokens_per_sequence.store(waste, relaxed);
   }
   int64_t ended = 0;
-  for (const sched::Finished& f : outcome.finished) ended += f.last_choice;
-  for (sched::Delivery& d : outcome.deliveries)
+  for (const sched::Finished& f : outcome_.finished) ended += f.last_choice;
+  for (sched::Delivery& d : outcome_.deliveries)
     if (d.sink) d.sink->push(std::move(d.event));
+  outcome_.clear();
   open_.fetch_sub(ended);
 }
 
@@ -195,13 +195,12 @@ void Engine::fault(const Error& error) {
   if (options_.recorder) options_.recorder->flush();
   faulted_ = true;
   std::fprintf(stderr, "%s\nin flight:\n%s", error.message.c_str(), executor_->describe_in_flight().c_str());
-  sched::StepOutcome rest;
   std::vector<sched::Submission> arrived;
   inbox_.close();
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, rest);
-  publish(std::move(rest), 0);
+  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, outcome_);
+  publish(0);
 }
 
 }  // namespace sluice::engine

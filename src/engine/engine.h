@@ -65,7 +65,7 @@ class Engine {
   void reap_cancelled(TimeUs now);
   void keep_cost();
   void admit(std::vector<sched::Submission>& arrived);
-  void publish(sched::StepOutcome&& outcome, TimeUs ended_us);  // ended_us: of the step it is of; 0: of none
+  void publish(TimeUs ended_us);         // what outcome_ holds, which is empty then; ended_us: of the step it is of; 0: of none
   void fault(const Error& error);
 
   EngineOptions options_;
@@ -75,6 +75,8 @@ class Engine {
   sched::Scheduler scheduler_;           // engine thread only
   BoundedQueue<sched::Submission> inbox_;
   Stats stats_;
+  sched::StepResult result_;             // of the step collected last
+  sched::StepOutcome outcome_;
   TimeUs begun_us_[sched::Scheduler::kMaxFlights] = {};  // of the steps in flight, oldest first
   TimeUs last_ended_us_ = 0;
   std::atomic<uint64_t> next_id_{1};

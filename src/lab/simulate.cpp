@@ -95,10 +95,12 @@ class Simulation {
     const TimeUs took = executor_.took_us();
     now_ += took;
     count_waste();
-    sched::StepOutcome outcome = scheduler_.commit(*executor_.collect(), now_, took);
+    SLUICE_CHECK(executor_.collect(result_).ok());
+    outcome_.clear();
+    scheduler_.commit(result_, now_, took, outcome_);
     ++r_.steps;
-    for (sched::Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
-    for (const sched::Finished& f : outcome.finished) note(f);
+    for (sched::Delivery& d : outcome_.deliveries) d.sink->push(std::move(d.event));
+    for (const sched::Finished& f : outcome_.finished) note(f);
   }
 
   // Members of a static batch that have ended: each still computes one token and holds its cache.
@@ -153,6 +155,8 @@ class Simulation {
   Rng rng_;
   sched::Scheduler scheduler_;
   exec::SimExecutor executor_;
+  sched::StepResult result_;
+  sched::StepOutcome outcome_;
   SimulateReport r_;
   TimeUs now_ = 0;
   size_t next_ = 0;

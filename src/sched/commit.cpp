@@ -5,14 +5,13 @@
 
 namespace sluice::sched {
 
-StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us) {
+void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome) {
   SLUICE_CHECK(num_flights_ > 0 && result.rows.size() == flight(0).plan.rows.size());
   Flight& landed = flight(0);
   first_flight_ = (first_flight_ + 1) % kMaxFlights;
   --num_flights_;
   ++counters_.steps;
   if (took_us > 0) cost_.observe(landed.shape, took_us);
-  StepOutcome outcome;
   const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
   for (size_t i = 0; i < landed.work.size(); ++i) {
@@ -35,7 +34,6 @@ StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_
       else report_prompt_score(s, result.rows[r], outcome);
     }
   }
-  return outcome;
 }
 
 void Scheduler::land(Sequence* s) {
@@ -153,7 +151,6 @@ void Scheduler::forget(Sequence* s) {
 
 int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
   int ended = 0;
-  std::vector<Sequence*> gone;
   for (auto& s : sequences_) {
     Request& r = *s->request;
     if (!r.cancelled && r.submission.cancelled && r.submission.cancelled->load(std::memory_order_relaxed)) {
@@ -161,7 +158,9 @@ int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
       ++ended;
     }
   }
+  if (ended == 0) return 0;
   // Only now: a flag that is set while the samples of a request are looked at ends all of them together.
+  std::vector<Sequence*> gone;
   for (auto& s : sequences_)
     if (s->request->cancelled) gone.push_back(s.get());
   for (Sequence* s : gone) {

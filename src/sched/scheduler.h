@@ -56,12 +56,21 @@ struct Finished {
   bool last_choice = false;   // its request is over
 };
 
+// Kept by the caller from step to step and cleared, not freed: a steady state allocates nothing.
 struct StepOutcome {
   std::vector<Delivery> deliveries;
   std::vector<Finished> finished;
   std::vector<TimeUs> first_token_waits_us;   // arrival to first token, of choices that just had theirs
   std::vector<TimeUs> queue_waits_us;         // arrival to first admission
   int computed_prompt_tokens = 0, generated_tokens = 0;
+
+  void clear() {
+    deliveries.clear();
+    finished.clear();
+    first_token_waits_us.clear();
+    queue_waits_us.clear();
+    computed_prompt_tokens = generated_tokens = 0;
+  }
 };
 
 struct Counters {
@@ -87,9 +96,9 @@ class Scheduler {
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
-  // The result of the oldest plan in flight. Decides stops, limits and finishes. took_us: how long the step ran, for StepCost;
-  // 0: not measured.
-  StepOutcome commit(const StepResult& result, TimeUs now, TimeUs took_us = 0);
+  // The result of the oldest plan in flight. Decides stops, limits and finishes; what follows is added to the outcome. took_us:
+  // how long the step ran, for StepCost; 0: not measured.
+  void commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome);
   int num_in_flight() const { return num_flights_; }
   static constexpr int kMaxFlights = 2;
 
