@@ -50,6 +50,11 @@ m = as_json("bench", "machine")["machine"]
 assert m["read_gb_s"] > 0.5 and m["int8_gop_s"] > 1
 d = as_json("bench", "decode", model, "-b", "1,2", "-n", 4, "--repeats", 1)["rows"]
 assert [x["batch"] for x in d] == [1, 2] and all(x["tok_s"] > 0 and x["pct_of_bandwidth"] > 0 for x in d)
+m = as_json("bench", "mixed", model, "-b", 2, "-c", 32, "--prompt-tokens", 64, "--requests", 2, "--repeats", 1)["rows"]
+assert [x["chunks"] for x in m] == ["bounded", "unbounded"] and all(x["tok_s"] > 0 and x["prompt_tok_s"] > 0 and x["gap_p99_ms"] >= x["gap_p50_ms"] for x in m)
+s = as_json("bench", "scheduler", "--sequences", 64, "--steps", 200)["rows"]
+assert [x["name"] for x in s] == ["decode", "mixed"] and s[0]["tokens_per_step"] == 64 and all(0 < x["p50_us"] <= x["p99_us"] for x in s)
+fails("bench", "scheduler", "--sequences", 0, words="--sequences")
 assert as_json("bench", "prefill", model, "-c", 64, "--repeats", 1)["rows"][0]["tok_s"] > 0
 
 fails("run", "/nowhere.gguf", "-p", "x", words="/nowhere.gguf")
