@@ -45,6 +45,18 @@ fails("run", "-p", "x", words="--random")
 assert as_json("plan", "--random", "llama-8b", "--memory", "140GiB")["weights_bytes"] > 14e9
 p = as_json("plan", model, "--memory", "4GiB", "--context", 2048)
 assert p["fits"] and p["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2 and p["max_tokens"] >= p["max_sequences"] * 2048
+assert sum(t["bytes"] for t in p["terms"]) == p["fixed_bytes"] and {"weights", "embeddings", "activations", "process"} <= {t["name"] for t in p["terms"]}
+assert p["kv_bytes_per_token_by_type"]["f32"] == 2 * p["kv_bytes_per_token"] and p["speeds"][-1]["sequences"] == p["max_sequences"]
+slow = as_json("plan", model, "--memory", "4GiB", "--bandwidth", 10)["speeds"][0]["tok_s"]
+assert abs(as_json("plan", model, "--memory", "4GiB", "--bandwidth", 20)["speeds"][0]["tok_s"] / slow - 2) < 1e-6
+drafted = as_json("plan", model, "--memory", "4GiB", "--context", 2048, "--draft", model)
+assert drafted["fixed_bytes"] > 1.5 * p["fixed_bytes"] - 30e6 and drafted["max_sequences"] < p["max_sequences"]
+shape = as_json("plan", "--shape", "layers=80,kv_heads=8,head_dim=128,params=70e9", "--memory", "300GiB", "--hardware", "h200")
+assert shape["kv_bytes_per_token"] == 2 * 80 * 8 * 128 * 2 and 135e9 < shape["fixed_bytes"] < 145e9 and shape["fits"]
+assert 20 < shape["speeds"][0]["tok_s"] < 35
+fails("plan", "--shape", "layers=80,params=70e9", words="kv_heads")
+fails("plan", "--shape", "layers=80000,kv_heads=8,head_dim=128,params=70e9", words="layers must be")
+fails("plan", model, "--shape", "layers=8,kv_heads=8,head_dim=128,params=7e9", words="--shape")
 assert run("plan", model, "--memory", "120MiB", "--context", 8192, status=1)
 m = as_json("bench", "machine")["machine"]
 assert m["read_gb_s"] > 0.5 and m["int8_gop_s"] > 1
