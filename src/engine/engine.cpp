@@ -82,6 +82,7 @@ void Engine::run() {
     const bool resting = scheduler_.idle() && scheduler_.num_in_flight() == 0;
     inbox_.drain(arrived, resting ? kIdleWait : std::chrono::microseconds(0));
     if (resting) last_progress_us_ = clock_->now_us();  // nothing waited until now
+    rested_ |= resting;
     admit(arrived);
     const TimeUs now = clock_->now_us();
     reap_cancelled(now);
@@ -109,7 +110,9 @@ Status Engine::step_forward(TimeUs now) {
     const sched::BatchPlan& plan = scheduler_.plan(now);
     if (options_.recorder) options_.recorder->planned(now, plan.empty() ? 0 : plan.hash());
     if (!plan.empty()) {
-      begun_us_[scheduler_.num_in_flight() - 1] = now;
+      // What the host does between two steps lengthens the second: it is part of what a step costs.
+      begun_us_[scheduler_.num_in_flight() - 1] = rested_ ? now : last_ended_us_;
+      rested_ = false;
       SLUICE_TRY(executor_->submit(plan));
       if (scheduler_.num_in_flight() < executor_->depth()) return {};
     }

@@ -79,6 +79,7 @@ class Engine {
   sched::StepOutcome outcome_;
   TimeUs begun_us_[sched::Scheduler::kMaxFlights] = {};  // of the steps in flight, oldest first
   TimeUs last_ended_us_ = 0;
+  bool rested_ = true;                   // nothing was there to do since the last step
   std::atomic<uint64_t> next_id_{1};
   std::atomic<int64_t> open_{0};         // accepted and not yet finished
   std::atomic<bool> draining_{false}, stop_{false}, faulted_{false};
