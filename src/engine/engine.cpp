@@ -92,6 +92,7 @@ void Engine::run() {
     const bool resting = scheduler_.idle() && scheduler_.num_in_flight() == 0;
     inbox_.drain(arrived, resting ? kIdleWait : std::chrono::microseconds(0));
     if (resting) last_progress_us_ = clock_->now_us();  // nothing waited until now
+    rested_ |= resting;
     admit(arrived);
     const TimeUs now = clock_->now_us();
     reap_cancelled(now);
@@ -100,22 +101,20 @@ void Engine::run() {
   }
   if (options_.gate) options_.gate->rest(options_.gate_member);
   keep_cost();
-  sched::StepOutcome rest;
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(kStopped, rest);
-  publish(std::move(rest), 0);
+  scheduler_.fail_all(kStopped, outcome_);
+  publish(0);
 }
 
 void Engine::reap_cancelled(TimeUs now) {
-  sched::StepOutcome cancelled;
-  scheduler_.reap_cancelled(now, cancelled);
-  if (options_.recorder && !cancelled.finished.empty()) {
+  scheduler_.reap_cancelled(now, outcome_);
+  if (options_.recorder && !outcome_.finished.empty()) {
     std::vector<uint64_t> ids;
-    for (const sched::Finished& f : cancelled.finished) ids.push_back(f.request_id);
+    for (const sched::Finished& f : outcome_.finished) ids.push_back(f.request_id);
     options_.recorder->cancelled(now, ids);
   }
-  publish(std::move(cancelled), 0);
+  publish(0);
 }
 
 Status Engine::step_forward(TimeUs now) {
@@ -123,20 +122,23 @@ Status Engine::step_forward(TimeUs now) {
     const sched::BatchPlan& plan = scheduler_.plan(now);
     if (options_.recorder) options_.recorder->planned(now, plan.empty() ? 0 : plan.hash());
     if (!plan.empty()) {
-      begun_us_[scheduler_.num_in_flight() - 1] = now;
+      // What the host does between two steps lengthens the second: it is part of what a step costs.
+      begun_us_[scheduler_.num_in_flight() - 1] = rested_ ? now : last_ended_us_;
+      rested_ = false;
       SLUICE_TRY(executor_->submit(plan));
       if (scheduler_.num_in_flight() < executor_->depth()) return {};
     }
   }
   if (scheduler_.num_in_flight() > 0) {
-    SLUICE_ASSIGN(const sched::StepResult result, executor_->collect());
+    SLUICE_TRY(executor_->collect(result_));
     const TimeUs ended = clock_->now_us();
     // A step that was queued behind another began when that one ended.
     const TimeUs took = ended - std::max(begun_us_[0], last_ended_us_);
     last_ended_us_ = ended;
     std::copy(std::begin(begun_us_) + 1, std::end(begun_us_), std::begin(begun_us_));
-    if (options_.recorder) options_.recorder->committed(ended, took, result);
-    publish(scheduler_.commit(result, ended, took), ended);
+    if (options_.recorder) options_.recorder->committed(ended, took, result_);
+    scheduler_.commit(result_, ended, took, outcome_);
+    publish(ended);
     if (scheduler_.counters().steps % kStepsBetweenKeeps == 0) keep_cost();
   } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -151,6 +153,7 @@ Status Engine::step_at_gate() {
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
   const TimeUs began = clock_->now_us();
+  rested_ = true;  // the others' turns are no part of what this step costs
   Status done = step_forward(began);
   options_.gate->leave(options_.gate_member, clock_->now_us() - began);
   return done;
@@ -170,18 +173,18 @@ void Engine::admit(std::vector<sched::Submission>& arrived) {
   arrived.clear();
 }
 
-void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
+void Engine::publish(TimeUs ended_us) {
   const auto relaxed = std::memory_order_relaxed;
   if (ended_us > 0) {
     last_progress_us_ = ended_us;
     stats_.steps.fetch_add(1, relaxed);
   }
-  stats_.prompt_tokens.fetch_add(uint64_t(outcome.computed_prompt_tokens), relaxed);
-  stats_.generated_tokens.fetch_add(uint64_t(outcome.generated_tokens), relaxed);
-  for (TimeUs us : outcome.first_token_waits_us) stats_.time_to_first_token.observe(double(us) * 1e-6);
-  for (TimeUs us : outcome.queue_waits_us) stats_.queue_time.observe(double(us) * 1e-6);
-  for (const sched::Finished& f : outcome.finished) count_end(f);
-  stats_.expired.fetch_add(uint64_t(outcome.expired), relaxed);
+  stats_.prompt_tokens.fetch_add(uint64_t(outcome_.computed_prompt_tokens), relaxed);
+  stats_.generated_tokens.fetch_add(uint64_t(outcome_.generated_tokens), relaxed);
+  for (TimeUs us : outcome_.first_token_waits_us) stats_.time_to_first_token.observe(double(us) * 1e-6);
+  for (TimeUs us : outcome_.queue_waits_us) stats_.queue_time.observe(double(us) * 1e-6);
+  for (const sched::Finished& f : outcome_.finished) count_end(f);
+  stats_.expired.fetch_add(uint64_t(outcome_.expired), relaxed);
   if (ended_us > 0) {
     drain_rate_.note(ended_us, int(scheduler_.counters().begun - begun_), scheduler_.num_waiting() > 0);
     begun_ = scheduler_.counters().begun;
@@ -207,9 +210,10 @@ void Engine::publish(sched::StepOutcome&& outcome, TimeUs ended_us) {
     if (waste > stats_.max_waste_tokens_per_sequence.load(relaxed)) stats_.max_waste_tokens_per_sequence.store(waste, relaxed);
   }
   int64_t ended = 0;
-  for (const sched::Finished& f : outcome.finished) ended += f.last_choice;
-  for (sched::Delivery& d : outcome.deliveries)
+  for (const sched::Finished& f : outcome_.finished) ended += f.last_choice;
+  for (sched::Delivery& d : outcome_.deliveries)
     if (d.sink) d.sink->push(std::move(d.event));
+  outcome_.clear();
   open_.fetch_sub(ended);
 }
 
@@ -238,13 +242,12 @@ void Engine::fault(const Error& error) {
   if (options_.recorder) options_.recorder->flush();
   faulted_ = true;
   std::fprintf(stderr, "%s\nin flight:\n%s", error.message.c_str(), executor_->describe_in_flight().c_str());
-  sched::StepOutcome rest;
   std::vector<sched::Submission> arrived;
   inbox_.close();
   inbox_.drain(arrived, std::chrono::microseconds(0));
   admit(arrived);
-  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, rest);
-  publish(std::move(rest), 0);
+  scheduler_.fail_all(Error{ErrorCode::kUnavailable, error.message, {}}, outcome_);
+  publish(0);
 }
 
 }  // namespace sluice::engine

@@ -73,7 +73,7 @@ class Engine {
   void reap_cancelled(TimeUs now);
   void keep_cost();
   void admit(std::vector<sched::Submission>& arrived);
-  void publish(sched::StepOutcome&& outcome, TimeUs ended_us);  // ended_us: of the step it is of; 0: of none
+  void publish(TimeUs ended_us);         // what outcome_ holds, which is empty then; ended_us: of the step it is of; 0: of none
   void fault(const Error& error);
 
   EngineOptions options_;
@@ -83,11 +83,14 @@ class Engine {
   sched::Scheduler scheduler_;           // engine thread only
   BoundedQueue<sched::Submission> inbox_;
   Stats stats_;
+  sched::StepResult result_;             // of the step collected last
+  sched::StepOutcome outcome_;
   TimeUs begun_us_[sched::Scheduler::kMaxFlights] = {};  // of the steps in flight, oldest first
   TimeUs last_ended_us_ = 0;
   DrainRate drain_rate_;                 // engine thread only
   uint64_t begun_ = 0;                   // requests, when it was last told
   std::atomic<int64_t> inbox_tokens_{0};
+  bool rested_ = true;                   // nothing was there to do since the last step
   std::atomic<uint64_t> next_id_{1};
   std::atomic<int64_t> open_{0};         // accepted and not yet finished
   std::atomic<bool> draining_{false}, stop_{false}, faulted_{false};

@@ -164,10 +164,11 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
       at = by_device.emplace(o.device, std::move(model)).first;
     }
     LoadedPool pool{specs[i], at->second, {}, -1};
-    // What is left beside the weights and the caches that were told, in even parts.
-    const uint64_t weights = pool.model.memory.weights_bytes, available = pool.model.memory.available_bytes;
-    const uint64_t left = available > weights + told_bytes ? available - weights - told_bytes : 0;
-    SLUICE_TRY(plan_again(pool.model, o, specs[i].kv_memory.empty() ? weights + left / specs.size() : available));
+    // What is left beside what they share and the caches that were told, in even parts.
+    const MemoryPlan& whole = pool.model.memory;
+    const uint64_t common = whole.fixed() - whole.activation_bytes, available = whole.available_bytes;
+    const uint64_t left = available > common + told_bytes ? available - common - told_bytes : 0;
+    SLUICE_TRY(plan_again(pool.model, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
     if (pool.model.model->kernels().host_memory) {
       pool.cores = cores[i];
       if (specs[i].threads == 0) pool.gate_member = shared++;

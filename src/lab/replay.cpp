@@ -126,7 +126,8 @@ class Replay {
       token.token = t;
       result.rows.push_back(token);
     }
-    scheduler_->commit(result, j.at("now").get<TimeUs>(), j.at("took_us").get<TimeUs>());
+    sched::StepOutcome outcome;
+    scheduler_->commit(result, j.at("now").get<TimeUs>(), j.at("took_us").get<TimeUs>(), outcome);
   }
 
  public:

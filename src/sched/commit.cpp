@@ -6,14 +6,13 @@
 
 namespace sluice::sched {
 
-StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us) {
+void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome) {
   SLUICE_CHECK(num_flights_ > 0 && result.rows.size() == flight(0).plan.rows.size());
   Flight& landed = flight(0);
   first_flight_ = (first_flight_ + 1) % kMaxFlights;
   --num_flights_;
   ++counters_.steps;
   if (took_us > 0) cost_.observe(landed.shape, took_us);
-  StepOutcome outcome;
   const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
   for (size_t i = 0; i < landed.work.size(); ++i) {
@@ -36,7 +35,6 @@ StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_
       else report_prompt_score(s, result.rows[r], outcome);
     }
   }
-  return outcome;
 }
 
 void Scheduler::land(Sequence* s) {
@@ -157,7 +155,6 @@ void Scheduler::forget(Sequence* s) {
 
 int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
   int ended = 0;
-  std::vector<Sequence*> gone;
   for (auto& s : sequences_) {
     Request& r = *s->request;
     if (!r.cancelled && r.submission.cancelled && r.submission.cancelled->load(std::memory_order_relaxed)) {
@@ -165,8 +162,10 @@ int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
       ++ended;
     }
   }
-  if (now >= next_expiry_us_) expire(now);
+  const bool some_expired = now >= next_expiry_us_ && expire(now);
+  if (ended == 0 && !some_expired) return 0;
   // Only now: a flag that is set while the samples of a request are looked at ends all of them together.
+  std::vector<Sequence*> gone;
   for (auto& s : sequences_)
     if (s->request->cancelled || s->request->expired) gone.push_back(s.get());
   for (Sequence* s : gone) {
@@ -191,13 +190,15 @@ TimeUs Scheduler::expiry_of(const Request& r) const {
   return r.submission.queue_timeout_us > 0 && !r.begun ? r.submission.arrived_us + r.submission.queue_timeout_us : std::numeric_limits<TimeUs>::max();
 }
 
-void Scheduler::expire(TimeUs now) {
+bool Scheduler::expire(TimeUs now) {
+  bool any = false;
   next_expiry_us_ = std::numeric_limits<TimeUs>::max();
   for (auto& s : sequences_) {
     const TimeUs at = expiry_of(*s->request);
-    if (now >= at) s->request->expired = true;
+    if (now >= at) any = s->request->expired = true;
     else next_expiry_us_ = std::min(next_expiry_us_, at);
   }
+  return any;
 }
 
 void Scheduler::fail_all(const Error& error, StepOutcome& outcome) {

@@ -25,6 +25,7 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Token
   SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
   for (Flight& f : flights_) {
     f.plan.block_tokens = options_.block_tokens;
+    f.plan.reserve(size_t(options_.max_step_tokens), size_t(options_.max_sequences), size_t(options_.total_blocks));
     f.plan.clear();
   }
 }
@@ -298,6 +299,9 @@ bool Scheduler::try_start(Sequence* s, TimeUs now) {
     s->cached_prompt = s->computed;
     counters_.prefix_query_tokens += uint64_t(s->prompt_tokens);
     counters_.prefix_hit_tokens += uint64_t(s->computed);
+    const size_t most = size_t((s->tokens.capacity() + size_t(B) - 1) / size_t(B));  // so that decoding allocates nothing
+    s->blocks.reserve(most);
+    s->keys.reserve(most);
   }
   advance(s);
   return true;

@@ -58,6 +58,7 @@ struct Finished {
   TimeUs ttft_target_us = 0, tpot_target_us = 0;
 };
 
+// Kept by the caller from step to step and cleared, not freed: a steady state allocates nothing.
 struct StepOutcome {
   std::vector<Delivery> deliveries;
   std::vector<Finished> finished;
@@ -65,6 +66,14 @@ struct StepOutcome {
   std::vector<TimeUs> queue_waits_us;         // arrival to first admission
   int computed_prompt_tokens = 0, generated_tokens = 0;
   int expired = 0;            // requests that waited too long
+
+  void clear() {
+    deliveries.clear();
+    finished.clear();
+    first_token_waits_us.clear();
+    queue_waits_us.clear();
+    computed_prompt_tokens = generated_tokens = expired = 0;
+  }
 };
 
 struct Counters {
@@ -90,9 +99,9 @@ class Scheduler {
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
-  // The result of the oldest plan in flight. Decides stops, limits and finishes. took_us: how long the step ran, for StepCost;
-  // 0: not measured.
-  StepOutcome commit(const StepResult& result, TimeUs now, TimeUs took_us = 0);
+  // The result of the oldest plan in flight. Decides stops, limits and finishes; what follows is added to the outcome. took_us:
+  // how long the step ran, for StepCost; 0: not measured.
+  void commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome);
   int num_in_flight() const { return num_flights_; }
   static constexpr int kMaxFlights = 2;
 
@@ -125,7 +134,7 @@ class Scheduler {
   void advance_running();
   void note_decodes();                             // what those in the plan so far come to, and want
   TimeUs expiry_of(const Request& r) const;
-  void expire(TimeUs now);
+  bool expire(TimeUs now);                         // marks those whose time is over; whether there were any
   void admit_waiting(TimeUs now);
   Sequence* next_waiting() const;                  // of the best class, of the key served least, the first; null: none may start
   bool try_start(Sequence* s, TimeUs now);

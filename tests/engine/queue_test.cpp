@@ -19,12 +19,11 @@ class SlowExecutor final : public exec::Executor {
     rows_ = plan.rows.size();
     return {};
   }
-  Result<sched::StepResult> collect() override {
+  Status collect(sched::StepResult& result) override {
     std::this_thread::sleep_for(step_);
-    sched::StepResult r;
-    r.rows.resize(rows_);
-    for (auto& t : r.rows) t.token = 1;
-    return r;
+    result.rows.resize(rows_);
+    for (auto& t : result.rows) t.token = 1;
+    return {};
   }
   int total_blocks() const override { return 64; }
   int block_tokens() const override { return 16; }
