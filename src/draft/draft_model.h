@@ -53,7 +53,7 @@ class DraftModel final : public Proposer {
   void gather(std::span<const DraftSlot> slots, std::span<const int> wanted, std::span<Proposal> proposals);
   Status pass();
   void add(Active& a, int count);
-  Result<sched::StepResult> run_plan();
+  Status run_plan();
 
   DraftModelOptions options_;
   std::unique_ptr<exec::Executor> executor_;
@@ -61,6 +61,7 @@ class DraftModel final : public Proposer {
   DraftCache cache_;
   sched::StepCost cost_;
   sched::BatchPlan plan_;
+  sched::StepResult result_;
   std::vector<Active> active_;
   std::vector<int32_t> fed_;              // of one sequence, in hand
   struct Checked { int tokens = 0; bool usable = true; };

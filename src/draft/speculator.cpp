@@ -6,7 +6,7 @@ namespace sluice::draft {
 namespace {
 
 constexpr uint64_t kStepsBetweenProbes = 64;
-constexpr uint64_t kModelInUse = 64;       // steps for which prompts are followed after it was last asked
+constexpr uint64_t kModelInUse = 16;       // steps for which prompts are followed after it was last asked
 constexpr double kMostCreditUs = 2e6;
 constexpr int kProbeDrafts = 3;
 constexpr double kProbeHope = 0.9;         // a probe is made where the draft model would pay if it were so good
@@ -159,10 +159,13 @@ void Speculator::decide(std::span<const DraftSlot> slots) {
   if (model_) now.pass_us = [this](int n, int64_t cached) { return model_->pass_us(n, cached); };
   control_->choose(now, candidates_, choices_);
   if (!model_) return;
-  if (std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.model > 0; })) {
-    model_used_at_ = steps_;
-    return;
+  bool used = false;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (rows_[i].candidate < 0 || choices_[size_t(rows_[i].candidate)].model == 0) continue;
+    used = true;  // a try is no use yet, for which prompts would be followed
+    if (acceptance_.outcomes(Source::kModel, 0, slots[i].request_class) >= kFewOutcomes) model_used_at_ = steps_;
   }
+  if (used) return;
   if (steps_ - probed_at_ < kStepsBetweenProbes || probe_credit_us_ <= 0) return;
   // Would it pay here if it were good? Under load it would not, and is not tried.
   std::vector<Candidate> hopeful = candidates_;

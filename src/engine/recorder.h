@@ -16,7 +16,7 @@ namespace sluice::engine {
 
 class Recorder {
  public:
-  static constexpr int kVersion = 2;  // 1: without drafts
+  static constexpr int kVersion = 3;  // 2: without drafts
   // Truncates the file. Errors: kIo.
   static Result<std::unique_ptr<Recorder>> open(const std::string& path);
   ~Recorder();

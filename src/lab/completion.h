@@ -31,7 +31,7 @@ class CompletionRunner {
   Result<Completion> run(sched::Submission submission, bool want_logits, const std::function<bool(std::string_view)>& on_text);
 
  private:
-  Status step(sched::StepOutcome& outcome);
+  Status step(sched::StepResult& result, sched::StepOutcome& outcome);
   void score_prompt(const std::vector<int32_t>& prompt, Completion& out);
 
   LoadedModel& model_;

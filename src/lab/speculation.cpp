@@ -58,7 +58,9 @@ Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& ta
   s.fixed = o.fixed;
   std::unique_ptr<draft::DraftModel> proposer;
   if (m && mode != "ngram") {
-    SLUICE_ASSIGN(auto executor, m->make_executor());
+    LoadedModel own = *m;  // the weights are shared
+    own.device.threads = target.device.threads;
+    SLUICE_ASSIGN(auto executor, own.make_executor());
     draft::DraftModelOptions d;
     d.vocab = m->scheduler.vocab;
     d.target_vocab = target.scheduler.vocab;
@@ -72,8 +74,7 @@ Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& ta
 
 Result<std::shared_ptr<draft::Speculator>> load_speculator(const LoadedModel& target, const LoadOptions& load, const SpeculateOptions& o, const Clock* clock) {
   SLUICE_TRY(check_speculation(o));
-  const std::string mode = mode_of(o);
-  if (o.draft.empty() || mode == "off" || mode == "ngram") return make_speculator(target, nullptr, o, clock);
+  if (!o.needs_draft()) return make_speculator(target, nullptr, o, clock);
   SLUICE_ASSIGN(const LoadedModel draft, load_draft(target, load, o.draft));
   return make_speculator(target, &draft, o, clock);
 }

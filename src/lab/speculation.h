@@ -16,6 +16,7 @@ struct SpeculateOptions {
   int max_drafts = 8;
   int fixed = -1;             // draft::SpeculatorOptions
   bool suffix = true;
+  bool needs_draft() const { return !draft.empty() && mode != "off" && mode != "ngram"; }
 };
 
 // Error naming the flag where the mode is none, or asks for a draft model that is not there.

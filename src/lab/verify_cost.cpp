@@ -41,14 +41,14 @@ class OneSequence {
       plan_.rows.push_back(r);
     }
     SLUICE_TRY(executor_->submit(plan_));
-    SLUICE_ASSIGN(const sched::StepResult result, executor_->collect());
-    return {};
+    return executor_->collect(result_);
   }
   exec::DeviceExecutor& executor() { return *executor_; }
 
  private:
   std::unique_ptr<exec::DeviceExecutor> executor_;
   sched::BatchPlan plan_;
+  sched::StepResult result_;
   sample::SamplingParams params_;
 };
 

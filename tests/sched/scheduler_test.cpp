@@ -190,7 +190,8 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1, bool d
       scheduler.validate();
     }
     if (!in_flight.empty()) {
-      StepOutcome outcome = scheduler.commit(in_flight.front(), TimeUs(step), times.front());
+      StepOutcome outcome;
+      scheduler.commit(in_flight.front(), TimeUs(step), times.front(), outcome);
       in_flight.pop_front();
       times.pop_front();
       for (const Verified& v : outcome.verified) {
@@ -302,7 +303,8 @@ struct Rig {
     const StepResult r = device.run(plan);
     last = plan;
     took = time_of(last);
-    StepOutcome outcome = scheduler.commit(r, now++, took);
+    StepOutcome outcome;
+    scheduler.commit(r, now++, took, outcome);
     for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     scheduler.validate();
     return last;
