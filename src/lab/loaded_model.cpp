@@ -207,6 +207,32 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   return {};
 }
 
+// What follows from the memory plan and the options.
+static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
+  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  m.device = device_options(o, kernels, kv_type);
+  m.device.total_blocks = m.memory.total_blocks;
+  m.scheduler = {};
+  m.scheduler.total_blocks = m.memory.total_blocks;
+  m.scheduler.block_tokens = o.block_tokens;
+  m.scheduler.max_sequences = o.max_sequences;
+  m.scheduler.max_step_tokens = step_tokens(o, kernels);
+  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
+  m.scheduler.max_context = m.memory.max_context;
+  m.scheduler.vocab = vocab;
+  m.scheduler.prefix_cache = o.prefix_cache;
+  return {};
+}
+
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o) {
+  LoadedModel m = loaded;
+  const kernels::KernelTable& kernels = loaded.model->kernels();
+  SLUICE_ASSIGN(m.memory, plan_memory(weight_sizes(*loaded.model->weights().file, kernels), loaded.model->spec(), kernels, o, available_memory(kernels)));
+  m.memory.max_context = std::min(m.memory.max_context, loaded.memory.max_context);  // the rotary tables end there
+  SLUICE_TRY(apply_options(o, kernels, loaded.model->spec().vocab, m));
+  return m;
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
@@ -239,17 +265,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
-  m.device = device_options(o, *kernels, kv_type);
-  m.device.total_blocks = m.memory.total_blocks;
-  m.scheduler.total_blocks = m.memory.total_blocks;
-  m.scheduler.block_tokens = o.block_tokens;
-  m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
-  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
-  m.scheduler.max_context = m.memory.max_context;
-  m.scheduler.vocab = spec->vocab;
-  m.scheduler.prefix_cache = o.prefix_cache;
+  SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;

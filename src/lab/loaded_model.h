@@ -97,6 +97,8 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
+// The same weights with other options of cache, batching and threads. Errors: as plan_memory.
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab
