@@ -99,8 +99,9 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
-// Another plan for the same weights: cache, step and policy as these options say. Error: kInvalidArgument, naming the flag.
-Status plan_again(LoadedModel& model, const LoadOptions& options, uint64_t available_bytes);
+// The same weights with other options of cache, batching and threads, and so much memory for a cache whose size they leave open.
+// Errors: as plan_memory.
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options, uint64_t available_bytes);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab
