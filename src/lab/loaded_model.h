@@ -84,7 +84,7 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 // latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a
 // prompt then takes up to three times as long as alone. throughput: prompts go as they come. step_ms > 0: a bound of that much.
-constexpr double kPromptRoom = 0.45;
+constexpr double kPromptRoom = 0.5;
 Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out);
 
 // Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
