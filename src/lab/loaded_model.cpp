@@ -156,6 +156,7 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
   p.file_bytes = weights.file_bytes;
   p.weights_bytes = weights.packed_bytes;
   p.mapped_bytes = weights.mapped_bytes;
+  p.available_bytes = available;
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
   p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
@@ -207,12 +208,11 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   return {};
 }
 
-// What follows from the memory plan and the options.
-static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
+// What follows from m.memory and the options.
+static Status set_options(LoadedModel& m, const LoadOptions& o, const kernels::KernelTable& kernels, int vocab) {
   SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
   m.device = device_options(o, kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
-  m.scheduler = {};
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
@@ -224,13 +224,14 @@ static Status apply_options(const LoadOptions& o, const kernels::KernelTable& ke
   return {};
 }
 
-Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o) {
-  LoadedModel m = loaded;
-  const kernels::KernelTable& kernels = loaded.model->kernels();
-  SLUICE_ASSIGN(m.memory, plan_memory(weight_sizes(*loaded.model->weights().file, kernels), loaded.model->spec(), kernels, o, available_memory(kernels)));
-  m.memory.max_context = std::min(m.memory.max_context, loaded.memory.max_context);  // the rotary tables end there
-  SLUICE_TRY(apply_options(o, kernels, loaded.model->spec().vocab, m));
-  return m;
+Status plan_again(LoadedModel& m, const LoadOptions& o, uint64_t available) {
+  const kernels::KernelTable& kernels = m.model->kernels();
+  const int most_context = m.memory.max_context;  // the rotary tables end there
+  const uint64_t free_before = m.memory.free_before;
+  SLUICE_ASSIGN(m.memory, plan_memory(m.weights, m.model->spec(), kernels, o, available));
+  m.memory.free_before = free_before;
+  m.memory.max_context = std::min(m.memory.max_context, most_context);
+  return set_options(m, o, kernels, m.model->spec().vocab);
 }
 
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
@@ -250,7 +251,8 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   else m.chat_template_error = t.error().message;
   model::ModelSpec planned = *spec;  // the vocabulary's size stands in the embedding
   if (const format::TensorEntry* e = file->find("token_embd.weight")) planned.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
-  auto memory = plan_memory(weight_sizes(*file, *kernels), planned, *kernels, o, available_memory(*kernels));
+  m.weights = weight_sizes(*file, *kernels);
+  auto memory = plan_memory(m.weights, planned, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
   if (!kernels->host_memory) {
@@ -265,7 +267,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
+  SLUICE_TRY(set_options(m, o, *kernels, spec->vocab));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;

@@ -50,6 +50,7 @@ struct MemoryPlan {
   uint64_t activation_bytes = 0;  // what a step takes, scratch and the rotary tables
   uint64_t process_bytes = 0;     // on a host: code, libraries, vocabulary, threads, requests
   uint64_t free_before = 0;       // on a device: free when it was planned
+  uint64_t available_bytes = 0;   // of the machine or device, when it was planned
   int total_blocks = 0, max_context = 0;
   uint64_t fixed() const { return weights_bytes + mapped_bytes + activation_bytes + process_bytes; }  // whatever the cache
   uint64_t total() const { return fixed() + kv_bytes; }
@@ -61,6 +62,7 @@ struct LoadedModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // may be null
   std::string chat_template_error;                          // why there is none though the file has one
   std::string name;
+  WeightSizes weights;
   MemoryPlan memory;
   exec::DeviceOptions device;
   sched::SchedulerOptions scheduler;
@@ -97,8 +99,8 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
-// The same weights with other options of cache, batching and threads. Errors: as plan_memory.
-Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options);
+// Another plan for the same weights: cache, step and policy as these options say. Error: kInvalidArgument, naming the flag.
+Status plan_again(LoadedModel& model, const LoadOptions& options, uint64_t available_bytes);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab

@@ -151,7 +151,8 @@ class Tuner {
   }
 
   Result<std::unique_ptr<Trial>> start(const LoadOptions& o) {
-    SLUICE_ASSIGN(const LoadedModel m, reconfigure(loaded_, o));
+    LoadedModel m = loaded_;
+    SLUICE_TRY(plan_again(m, o, available_memory(m.model->kernels())));
     return Trial::start(m, learned_);
   }
 
