@@ -165,12 +165,12 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
       SLUICE_ASSIGN(LoadedModel model, load_model(first, progress));
       at = by_device.emplace(o.device, std::move(model)).first;
     }
-    LoadedPool pool{specs[i], at->second, {}, -1};
     // What is left beside what they share and the caches that were told, in even parts.
-    const MemoryPlan& whole = pool.model.memory;
-    const uint64_t common = whole.fixed() - whole.activation_bytes, available = whole.available_bytes;
+    const LoadedModel& loaded = at->second;
+    const uint64_t common = loaded.memory.fixed() - loaded.memory.activation_bytes, available = loaded.memory.available_bytes;
     const uint64_t left = available > common + told_bytes ? available - common - told_bytes : 0;
-    SLUICE_TRY(plan_again(pool.model, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
+    SLUICE_ASSIGN(LoadedModel model, reconfigure(loaded, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
+    LoadedPool pool{specs[i], std::move(model), {}, -1};
     if (pool.model.model->kernels().host_memory) {
       pool.cores = cores[i];
       if (specs[i].threads == 0) pool.gate_member = shared++;

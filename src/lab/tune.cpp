@@ -166,8 +166,7 @@ class Tuner {
       SLUICE_ASSIGN(const uint64_t bytes, parse_bytes(s.load.kv_memory, "--kv-memory"));
       for (PoolSpec& p : specs) p.kv_memory = std::to_string(bytes / specs.size());
     }
-    LoadedModel m = loaded_;
-    SLUICE_TRY(plan_again(m, s.load, available_memory(m.model->kernels())));
+    SLUICE_ASSIGN(const LoadedModel m, reconfigure(loaded_, s.load, available_memory(loaded_.model->kernels())));
     SLUICE_ASSIGN(auto pools, load_pools(s.load, specs, nullptr, &m));
     return Trial::start(std::move(pools), learned_);
   }
