@@ -138,7 +138,8 @@ Result<std::vector<std::vector<int>>> share_cores(const std::vector<PoolSpec>& p
   return out;
 }
 
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress) {
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
+                                           const LoadedModel* loaded) {
   std::vector<LoadedPool> out;
   if (specs.empty()) {
     SLUICE_ASSIGN(LoadedModel model, load_model(options, progress));
@@ -147,6 +148,7 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
   }
   SLUICE_ASSIGN(const auto cores, share_cores(specs, usable_cores(options.threads)));
   std::map<std::string, LoadedModel> by_device;
+  if (loaded) by_device.emplace(options.device, *loaded);
   uint64_t told_bytes = 0;
   for (const PoolSpec& s : specs) {
     if (s.kv_memory.empty()) continue;
