@@ -208,11 +208,12 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   return {};
 }
 
-// What follows from m.memory and the options.
-static Status set_options(LoadedModel& m, const LoadOptions& o, const kernels::KernelTable& kernels, int vocab) {
+// What follows from the memory plan and the options.
+static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
   SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
   m.device = device_options(o, kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
+  m.scheduler = {};
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
@@ -224,14 +225,14 @@ static Status set_options(LoadedModel& m, const LoadOptions& o, const kernels::K
   return {};
 }
 
-Status plan_again(LoadedModel& m, const LoadOptions& o, uint64_t available) {
-  const kernels::KernelTable& kernels = m.model->kernels();
-  const int most_context = m.memory.max_context;  // the rotary tables end there
-  const uint64_t free_before = m.memory.free_before;
-  SLUICE_ASSIGN(m.memory, plan_memory(m.weights, m.model->spec(), kernels, o, available));
-  m.memory.free_before = free_before;
-  m.memory.max_context = std::min(m.memory.max_context, most_context);
-  return set_options(m, o, kernels, m.model->spec().vocab);
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o, uint64_t available) {
+  LoadedModel m = loaded;
+  const kernels::KernelTable& kernels = loaded.model->kernels();
+  SLUICE_ASSIGN(m.memory, plan_memory(loaded.weights, loaded.model->spec(), kernels, o, available));
+  m.memory.free_before = loaded.memory.free_before;
+  m.memory.max_context = std::min(m.memory.max_context, loaded.memory.max_context);  // the rotary tables end there
+  SLUICE_TRY(apply_options(o, kernels, loaded.model->spec().vocab, m));
+  return m;
 }
 
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
@@ -267,7 +268,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  SLUICE_TRY(set_options(m, o, *kernels, spec->vocab));
+  SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;

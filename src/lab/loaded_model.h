@@ -84,7 +84,7 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 // latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a
 // prompt then takes up to three times as long as alone. throughput: prompts go as they come. step_ms > 0: a bound of that much.
-constexpr double kPromptRoom = 0.45;
+constexpr double kPromptRoom = 0.5;
 Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out);
 
 // Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
@@ -99,8 +99,9 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
-// Another plan for the same weights: cache, step and policy as these options say. Error: kInvalidArgument, naming the flag.
-Status plan_again(LoadedModel& model, const LoadOptions& options, uint64_t available_bytes);
+// The same weights with other options of cache, batching and threads, and so much memory for a cache whose size they leave open.
+// Errors: as plan_memory.
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options, uint64_t available_bytes);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab

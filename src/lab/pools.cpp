@@ -142,7 +142,8 @@ Result<std::vector<std::vector<int>>> share_cores(const std::vector<PoolSpec>& p
   return out;
 }
 
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress) {
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
+                                           const LoadedModel* loaded) {
   std::vector<LoadedPool> out;
   if (specs.empty()) {
     SLUICE_ASSIGN(LoadedModel model, load_model(options, progress));
@@ -151,6 +152,7 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
   }
   SLUICE_ASSIGN(const auto cores, share_cores(specs, usable_cores(options.threads)));
   std::map<std::string, LoadedModel> by_device;
+  if (loaded) by_device.emplace(options.device, *loaded);
   uint64_t told_bytes = 0;
   for (const PoolSpec& s : specs) {
     if (s.kv_memory.empty()) continue;
@@ -167,12 +169,12 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
       SLUICE_ASSIGN(LoadedModel model, load_model(first, progress));
       at = by_device.emplace(o.device, std::move(model)).first;
     }
-    LoadedPool pool{specs[i], at->second, {}, -1};
     // What is left beside what they share and the caches that were told, in even parts.
-    const MemoryPlan& whole = pool.model.memory;
-    const uint64_t common = whole.fixed() - whole.activation_bytes, available = whole.available_bytes;
+    const LoadedModel& loaded = at->second;
+    const uint64_t common = loaded.memory.fixed() - loaded.memory.activation_bytes, available = loaded.memory.available_bytes;
     const uint64_t left = available > common + told_bytes ? available - common - told_bytes : 0;
-    SLUICE_TRY(plan_again(pool.model, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
+    SLUICE_ASSIGN(LoadedModel model, reconfigure(loaded, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
+    LoadedPool pool{specs[i], std::move(model), {}, -1};
     if (pool.model.model->kernels().host_memory) {
       pool.cores = cores[i];
       if (specs[i].threads == 0) pool.gate_member = shared++;

@@ -39,8 +39,10 @@ struct LoadedPool {
   int gate_member = -1;                       // among pools that share cores, in their order; -1: it shares none
 };
 
-// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say.
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress);
+// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say. loaded: weights that are
+// there already, or null.
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
+                                           const LoadedModel* loaded = nullptr);
 
 // While it lives the calling thread, and those it makes, run on these cores; empty: no change.
 class OnCores {

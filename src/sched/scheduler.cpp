@@ -7,7 +7,6 @@
 namespace sluice::sched {
 namespace {
 
-constexpr int kLeastChunk = 8;  // tokens by which a prompt moves on in a step that has no time left for it
 constexpr TimeUs kUsualTtft = 2'000'000;  // when a first token is due that nobody said a time for
 constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
 constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
@@ -166,8 +165,9 @@ int Scheduler::fitting(const Sequence* s, int count) const {
   int most = 0;
   for (int step = 1 << 20; step > 0; step /= 2)
     if (most + step < count && fits(most + step)) most += step;
-  // Whatever the bound, each class moves on: a prompt by a little, batch work by one sequence.
-  return std::max(most, moved_[int(s->request_class())] ? 0 : std::min(count, kLeastChunk));
+  // Whatever the bound, each class moves on: a prompt by a token, batch work by one sequence. More than a token of a long prompt
+  // can cost what all decodes do.
+  return std::max(most, moved_[int(s->request_class())] ? 0 : 1);
 }
 
 void Scheduler::advance(Sequence* s) {

@@ -352,8 +352,8 @@ TEST(Scheduler, RoomForPromptsFollowsTheDecodes) {
   rig.send(ramp(8000), 2);
   for (int i = 0; i < 100; ++i) {
     rig.step();
-    EXPECT_LT(rig.took, 1.7 * decodes) << "step " << i;  // the room, or the eight tokens by which a prompt moves in any case
-    EXPECT_GE(rig.last.num_tokens(), 8 + 8);
+    EXPECT_LT(rig.took, 1.7 * decodes) << "step " << i;  // which grow too
+    EXPECT_GT(rig.last.num_tokens(), 8) << "the prompt moves on";
   }
   rig.finish();
 }

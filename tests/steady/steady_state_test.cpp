@@ -153,7 +153,7 @@ TEST_F(Steady, WithTextAndSinks) {
 
 // Notes how many allocations there had been when a request's tokens came.
 struct Gauge final : sched::ResponseSink {
-  static constexpr int kFrom = 100, kTo = 400;
+  static constexpr int kFrom = 100, kTo = 300;
   long from = 0, to = 0;
   int tokens = 0;
   std::atomic<bool> ended{false};
@@ -181,7 +181,7 @@ TEST_F(Steady, TheEngineWithAModel) {
     ASSERT_TRUE(engine.submit(submission(gauges.back(), i)).ok());
   }
   for (auto& g : gauges) g->ended.wait(false);
-  // Of the one that came last: all others run by then, and for 200 steps more.
+  // Of the one that came last: all others run by then, and for 300 steps more.
   EXPECT_EQ(gauges.back()->tokens, kOutput);
   EXPECT_EQ(gauges.back()->to - gauges.back()->from, 0);
 }
