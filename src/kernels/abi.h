@@ -151,9 +151,10 @@ struct GatherArgs {
   float* y = nullptr;            // [num_rows, dim]
 };
 
-// A copy of one block's keys and values (copy on write).
+// A copy of one block's keys and values, within a cache (copy on write) or between it and one in staging memory; both have the same
+// stride.
 struct CopyBlockArgs {
-  CacheView cache;
+  CacheView from_cache, to_cache;
   int32_t from = 0, to = 0;
 };
 

@@ -68,11 +68,12 @@ void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
 void copy_block(Context* context, const CopyBlockArgs& a) noexcept {
   CudaContext* c = of(context);
   if (!begin(c)) return;
-  const size_t n = a.cache.block_stride;
-  for (void* base : {a.cache.keys, a.cache.values}) {
-    char* bytes = static_cast<char*>(base);
-    note(c, cudaMemcpyAsync(bytes + size_t(a.to) * n, bytes + size_t(a.from) * n, n, cudaMemcpyDeviceToDevice, c->stream));
-  }
+  const size_t n = a.from_cache.block_stride;
+  const auto copy = [&](void* to, const void* from) {
+    note(c, cudaMemcpyAsync(static_cast<char*>(to) + size_t(a.to) * n, static_cast<const char*>(from) + size_t(a.from) * n, n, cudaMemcpyDefault, c->stream));
+  };
+  copy(a.to_cache.keys, a.from_cache.keys);
+  copy(a.to_cache.values, a.from_cache.values);
 }
 
 }  // namespace sluice::kernels::cuda
