@@ -197,9 +197,9 @@ std::vector<Choice> decide(const sched::StepCost& cost, const std::vector<Candid
 }
 
 TEST(Control, DraftsWhereTokensAMicrosecondRise) {
-  const sched::StepCost idle = learned(100), busy = learned(400000);
+  const sched::StepCost idle = learned(100), busy = learned(20000);
   EXPECT_EQ(decide(idle, {sequence(0.9f, 0)}, 0)[0].lookup, 8);
-  EXPECT_EQ(decide(busy, {sequence(0.9f, 0)}, 0)[0].lookup, 0) << "a token costs what it brings";
+  for (const Choice& c : decide(busy, std::vector<Candidate>(64, sequence(0.9f, 0)), 0)) EXPECT_EQ(c.lookup, 0) << "a token costs what it brings";
   EXPECT_EQ(decide(idle, {sequence(0.004f, 0)}, 0)[0].lookup, 0);
   EXPECT_GE(decide(idle, {sequence(0, 0.9f)}, 5000)[0].model, 2);
   EXPECT_EQ(decide(idle, {sequence(0, 0.9f)}, 30000)[0].model, 0) << "passes cost more than steps";
