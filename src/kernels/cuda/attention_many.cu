@@ -118,17 +118,12 @@ __device__ inline void place_queries(const AttentionArgs& a, int token, int head
   using Z = Sizes<dim>;
   const int group = a.q_heads / a.kv_heads, first = int(threadIdx.x) / Z::kLanes, c = int(threadIdx.x) % Z::kLanes;
   if (c >= Z::kPieces) return;
-  const float* const base = a.q + size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
+  const size_t base = size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
 #pragma unroll 8
   for (int i = 0; i < kRows; i += Z::kPass) {
     const int r = first + i, from = row + r;
-    float4 x{}, y{};
-    if (from < rows) {
-      const auto* q = reinterpret_cast<const float4*>(base + size_t(from / group) * a.q_stride + from % group * dim);
-      x = __ldcg(q), y = __ldcg(q + 1);
-    }
     *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) =
-        make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+        from < rows ? eight_of<H>(a.q, base + size_t(from / group) * a.q_stride + from % group * dim) : make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -227,17 +222,17 @@ struct Tile {
       sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
       if (row[i] >= rows) continue;
       const float share = 1.0f / sum;
-      float* to = a.out + size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
+      const size_t to = size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int n = 0; n < dim / kMain; ++n) {
 #pragma unroll
         for (int c = 0; c < kMain / 8; ++c)
-          *reinterpret_cast<float2*>(to + kMain * n + 8 * c) = {out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share};
+          store_pair(a.out, to + kMain * n + 8 * c, out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share);
       }
       if constexpr (kRest != 0) {
 #pragma unroll
         for (int c = 0; c < kRest / 8; ++c)
-          *reinterpret_cast<float2*>(to + dim / kMain * kMain + 8 * c) = {rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share};
+          store_pair(a.out, to + dim / kMain * kMain + 8 * c, rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share);
       }
     }
   }
