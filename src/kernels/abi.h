@@ -121,6 +121,7 @@ struct BatchView {
   const int32_t* block_begin = nullptr;  // [S+1] into block_ids
   const int32_t* block_ids = nullptr;    // [B]
   int block_tokens = 16;                 // a multiple of 16
+  int num_prompts = 0;                   // sequences of more than one token, where the host knows; 0: it may be any number
 };
 
 // One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.

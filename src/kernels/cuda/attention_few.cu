@@ -15,7 +15,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4, kTile = 16, kRound = kWarps * kTile;
-constexpr int kSplitLeast = 256;     // positions that a split should have at least
+constexpr int kSplitLeast = 192;     // positions that a split should have at least
 
 struct Splits {
   int count, row_tiles;
@@ -106,23 +106,21 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   const H* values_base = static_cast<const H*>(a.cache.values);
   const float scale = a.softcap > 0 ? a.scale : a.scale * kLog2E;
 
-  const int first = p.from + warp * kTile;
-  int position = first;
+  int position = p.from + warp * kTile;
   Keys<dim> keys;
   size_t at = 0, next_at = 0;
   if (position < p.to) at = offset(position);
   // What earlier steps left in the cache need not be waited for.
   const bool early = position < p.to && position + kTile <= p.end - p.tokens;
-  Values<dim> values;
-  const auto load_values = [&] { values.load(values_base + at, p.end - position); };
-  if (early) keys.load(keys_base + at), load_values();
+  if (early) keys.load(keys_base + at);
   wait_for_previous();
-  if (position < p.to && !early) keys.load(keys_base + at), load_values();
+  if (position < p.to && !early) keys.load(keys_base + at);
   R rows;
   rows.begin(a, p);
   if (position + kRound < p.to) next_at = offset(position + kRound);
   for (; position < p.to; position += kRound) {
-    if (position != first) load_values();
+    Values<dim> values;
+    values.load(values_base + at, p.end - position);
     float s[column_tiles][4];
     attend_tile(rows, keys, s);
     at = next_at;

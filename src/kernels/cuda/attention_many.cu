@@ -200,12 +200,14 @@ struct Tile {
   }
   // No products may be under way.
   __device__ void settle() {
-    for (auto& o : out)
+    if (__any_sync(0xFFFFFFFFu, shrink[0] != 1 || shrink[1] != 1)) {  // seldom, once the largest scores were seen
+      for (auto& o : out)
 #pragma unroll
-      for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
-    if constexpr (kRest != 0) {
+        for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
+      if constexpr (kRest != 0) {
 #pragma unroll
-      for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+        for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+      }
     }
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
@@ -243,9 +245,12 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
   using Z = Sizes<dim>;
   extern __shared__ uint8_t raw[];
   let_next_begin();
-  wait_for_previous();
   Work work;
-  if (!find_work(a, work)) return;
+  if (!find_work(a, work)) {  // as in attention_few.cu, one block waits for all that have nothing to do
+    if (blockIdx.x == 0 && blockIdx.y == 0) wait_for_previous();
+    return;
+  }
+  wait_for_previous();
   const Shared<H, dim> shared(raw);
   const int group = a.q_heads / a.kv_heads, head = blockIdx.y, token = a.batch.query_begin[work.sequence];
   const int tokens = a.batch.query_begin[work.sequence + 1] - token, rows = tokens * group;
@@ -321,7 +326,8 @@ void launch_many(CudaContext* c, const AttentionArgs& a) {
   const auto kernel = many_attention_kernel<H, dim>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes<dim>::kShared));
   const int group = a.q_heads / a.kv_heads;
-  const size_t tiles = size_t(a.batch.num_tokens) * group / kRows + std::min(a.batch.num_sequences, a.batch.num_tokens * group / kFewRows + 1);
+  const int sequences = a.batch.num_prompts > 0 ? a.batch.num_prompts : a.batch.num_sequences;
+  const size_t tiles = size_t(a.batch.num_tokens) * group / kRows + std::min(sequences, a.batch.num_tokens * group / kFewRows + 1);
   note(c, launch_early(c->stream, dim3(unsigned(tiles), unsigned(a.kv_heads)), kThreads, Sizes<dim>::kShared, kernel, a));
 }
 

@@ -205,14 +205,15 @@ __device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
       *reinterpret_cast<uint4*>(rows + i / pieces * pitch + i % pieces * 8) = __ldcg(from + i);
   } else {
     for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+      prepare_row<2>(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
                   [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
   }
   __syncthreads();
 }
 
+// Registers: two blocks of few tokens leave room for a small kernel's between them, such as attention of one sequence.
 template <class H, int column_tiles, int parts, bool in_shared>
-__global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
+__global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
   uint8_t* ring = dynamic + threadIdx.x / 32 * 2048;
