@@ -5,11 +5,12 @@
 
 namespace sluice::api {
 
-Result<Generation> read_chat(std::string_view text, const Context& context) {
-  SLUICE_ASSIGN(const Json body, parse_body(text));
+Result<Generation> read_chat(const Call& call) {
+  const Context& context = *call.context;
+  SLUICE_ASSIGN(const Json body, parse_body(call.request.body));
   Generation out;
   out.kind = ReplyKind::kChat;
-  SLUICE_TRY(read_common(body, context, out));
+  SLUICE_TRY(read_common(body, call, out));
   Fields f(body);
   int64_t max_tokens = f.integer("max_tokens", 1, INT32_MAX, -1);
   max_tokens = f.integer("max_completion_tokens", 1, INT32_MAX, max_tokens);

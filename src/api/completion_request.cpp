@@ -58,11 +58,12 @@ Status read_prompts(const Json& body, const Context& context, bool add_special, 
 
 }  // namespace
 
-Result<Generation> read_completion(std::string_view text, const Context& context) {
-  SLUICE_ASSIGN(const Json body, parse_body(text));
+Result<Generation> read_completion(const Call& call) {
+  const Context& context = *call.context;
+  SLUICE_ASSIGN(const Json body, parse_body(call.request.body));
   Generation out;
   out.kind = ReplyKind::kCompletion;
-  SLUICE_TRY(read_common(body, context, out));
+  SLUICE_TRY(read_common(body, call, out));
   Fields f(body);
   const int64_t max_tokens = f.integer("max_tokens", 0, INT32_MAX, kDefaultMaxTokens);
   const int64_t logprobs = f.integer("logprobs", 0, sample::kMaxLogprobs, -1);

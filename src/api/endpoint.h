@@ -8,7 +8,9 @@
 #include <string>
 #include <string_view>
 
+#include "api/api_key.h"
 #include "api/engine_port.h"
+#include "api/pool.h"
 #include "api/service.h"
 #include "http/exchange.h"
 #include "sched/request.h"
@@ -21,11 +23,12 @@ class Jobs;
 struct Context {
   ServiceOptions options;
   ServedModel model;
-  std::shared_ptr<EnginePort> engine;
+  std::vector<Pool> pools;                 // at least one; requests that nothing sends elsewhere go to the first
   size_t max_token_bytes = 4;              // longest token: a text of n bytes has at least n / this tokens
   std::atomic<bool> draining{false};
   std::atomic<int64_t> in_flight{0};       // generation requests that are not answered yet
   Jobs* jobs = nullptr;                    // null: no store. The service's, which outlives every exchange
+  const EnginePort& front() const { return *pools.front().engine; }
 };
 
 struct Call {
@@ -33,6 +36,7 @@ struct Call {
   http::Request request;
   std::string request_id;                  // [A-Za-z0-9._-], as echoed to the client
   std::string rest;                        // what a route's "*" stood for
+  const ApiKey* key = nullptr;             // the caller's; null: none is asked for, or a batch's line
   bool in_batch = false;                   // a line of a batch: the engine takes it as batch work, and it cannot be streamed
 };
 

@@ -1,5 +1,4 @@
 #include "api/engine_port.h"
-#include "api/service.h"
 #include "engine/engine.h"
 
 namespace sluice::api {
@@ -27,8 +26,5 @@ class EngineAdapter final : public EnginePort {
 }  // namespace
 
 std::shared_ptr<EnginePort> port_of(engine::Engine* engine) { return std::make_shared<EngineAdapter>(engine); }
-
-Service::Service(ServiceOptions options, ServedModel model, engine::Engine* engine)
-    : Service(std::move(options), std::move(model), port_of(engine)) {}
 
 }  // namespace sluice::api

@@ -97,8 +97,9 @@ void read_sampling(Fields& f, int vocab_size, sample::SamplingParams& p) {
   }
 }
 
-// auto and default are served at once, flex behind them. `priority` as vLLM has it: lower is sooner; above 0 is batch.
-void read_class(Fields& f, Generation& out) {
+// auto and default are served at once, flex behind them. `priority` as vLLM has it: lower is sooner; above 0 is batch. What the
+// body leaves open the header says, then the key, then the pool that the model's name leads to.
+void read_class(Fields& f, const Call& call, const Pool* named, Generation& out) {
   const std::string tier = f.string("service_tier", "");
   const int64_t priority = f.integer("priority", INT64_MIN, INT64_MAX, 0);
   if (f.has("service_tier")) {
@@ -106,7 +107,36 @@ void read_class(Fields& f, Generation& out) {
       f.fail("service_tier", "must be one of auto, default and flex, got " + brief(Json(tier)));
     out.service_tier = tier == "flex" ? "flex" : "default";
   }
-  if (tier == "flex" || priority > 0) out.submission.request_class = sched::RequestClass::kBatch;
+  sched::RequestClass& cls = out.submission.request_class;
+  const std::string_view header = call.request.header("x-sluice-class");
+  if (f.has("service_tier") || f.has("priority")) {
+    if (tier == "flex" || priority > 0) cls = sched::RequestClass::kBatch;
+  } else if (!header.empty()) {
+    auto told = parse_class(header, "x-sluice-class");
+    if (told.ok()) cls = *told;
+    else f.fail(told.error());
+  } else if (call.key && call.key->request_class) {
+    cls = *call.key->request_class;
+  } else if (named && !named->takes[size_t(cls)]) {
+    cls = sched::RequestClass::kBatch;
+  }
+  if (call.in_batch || (call.key && call.key->request_class == sched::RequestClass::kBatch)) cls = sched::RequestClass::kBatch;
+}
+
+// Hints: when the first token, and each after it, is wanted. And how long the request may wait to be begun.
+void read_targets(Fields& f, const Call& call, sched::Submission& s) {
+  constexpr double kMost = 3'600'000;
+  s.ttft_target_us = TimeUs(f.number("ttft_ms", 0, kMost, 0) * 1000);
+  s.tpot_target_us = TimeUs(f.number("tpot_ms", 0, kMost, 0) * 1000);
+  const double limit = call.in_batch ? 0 : double(call.context->options.queue_timeout_us) / 1000;
+  const double wait = f.number("queue_timeout_ms", 0, kMost, 0);
+  s.queue_timeout_us = TimeUs((wait > 0 && limit > 0 ? std::min(wait, limit) : wait + limit) * 1000);
+}
+
+void read_share(Fields& f, const Call& call, sched::Submission& s) {
+  const std::string user = f.string("user", "", 4096);
+  s.share_key = salt_of(call.key ? call.key->name : user);
+  s.share_weight = call.key ? call.key->weight : 1;
 }
 
 void read_stream(Fields& f, Generation& out) {
@@ -142,7 +172,8 @@ Status check_model(const Json& body, const ServedModel& model) {
   return Error{ErrorCode::kNotFound, "the model " + brief(Json(name)) + " does not exist; " + brief(Json(model.id)) + " is served here", "model"};
 }
 
-Status read_common(const Json& body, const Context& context, Generation& out) {
+Status read_common(const Json& body, const Call& call, Generation& out) {
+  const Context& context = *call.context;
   SLUICE_TRY(check_model(body, context.model));
   Fields f(body);
   const int vocab_size = context.model.tokenizer->size();
@@ -163,13 +194,16 @@ Status read_common(const Json& body, const Context& context, Generation& out) {
   out.prompt_logprobs = int(f.integer("prompt_logprobs", 0, sample::kMaxLogprobs, -1));
   if (out.stream && out.prompt_logprobs >= 0) f.fail("prompt_logprobs", "is not available with stream");
   s.prompt_logprobs = out.prompt_logprobs;
-  s.share_key = salt_of(f.string("user", "", 4096));
+  read_share(f, call, s);
+  read_targets(f, call, s);
   const std::string salt = f.string("cache_salt", "", 4096);
   if (f.has("cache_salt")) {
     if (salt.empty()) f.fail("cache_salt", "must not be empty");
     s.cache_salt = salt_of(salt);
   }
-  read_class(f, out);
+  const std::string model = f.string("model", "");
+  read_class(f, call, pool_of_alias(context.pools, model), out);
+  out.pool = &choose_pool(context.pools, model, call.key ? call.key->pool : "", s.request_class);
   read_refused(f);
   return f.status();
 }
@@ -191,7 +225,7 @@ Status settle_length(const Context& context, int64_t asked, const char* field, G
                      " tokens, but " + std::to_string(longest + output) + " were requested (" + std::to_string(longest) +
                      " in the prompt, " + (asked < 0 ? "at least " : "") + std::to_string(output) + " for the output)", field};
   if (asked < 0) {  // all that there is room for, in the model and in the cache
-    const int64_t cache = context.engine->kv_tokens();
+    const int64_t cache = out.pool->engine->kv_tokens();
     const int64_t room = cache > 0 ? std::min(limit, cache) : limit;
     asked = std::max<int64_t>(1, room - longest);
   }

@@ -28,13 +28,14 @@ struct Generation {
   bool echo = false;
   int prompt_logprobs = -1;         // as the request asked; the submission's may be larger for echo
   std::string service_tier;         // to report; empty when the request named none
+  const Pool* pool = nullptr;       // where it goes
 };
 
 // Errors: kNotFound with field "model".
 Status check_model(const Json& body, const ServedModel& model);
 
-// The fields that chat and completions share, without prompt and max_tokens.
-Status read_common(const Json& body, const Context& context, Generation& out);
+// What chat and completions share, without prompt and max_tokens: fields, and what the caller's key and headers say.
+Status read_common(const Json& body, const Call& call, Generation& out);
 
 // Checks prompt + output against the context and settles max_tokens: `asked` < 0 means the rest of the context.
 // field names the prompt in the error.
@@ -43,7 +44,7 @@ Status settle_length(const Context& context, int64_t asked, const char* field, G
 Status check_text_size(const Context& context, size_t bytes, const char* field);
 
 // Whole bodies.
-Result<Generation> read_chat(std::string_view body, const Context& context);
-Result<Generation> read_completion(std::string_view body, const Context& context);
+Result<Generation> read_chat(const Call& call);
+Result<Generation> read_completion(const Call& call);
 
 }  // namespace sluice::api

@@ -74,7 +74,7 @@ Status GenerationExchange::submit() {
     s.sink = sink_into(queue_, i);
     s.cancelled = runs_[i].cancelled = std::make_shared<std::atomic<bool>>(false);
     s.arrived_us = now;
-    if (Status status = context_->engine->submit(std::move(s)); !status.ok()) {
+    if (Status status = request_.pool->engine->submit(std::move(s)); !status.ok()) {
       runs_[i].cancelled.reset();  // the engine never had it
       cancel();
       return status;
@@ -103,7 +103,7 @@ void GenerationExchange::cancel() noexcept {
       run.cancelled->store(true, std::memory_order_release);
       any = true;
     }
-  if (any) context_->engine->poke();
+  if (any) request_.pool->engine->poke();
 }
 
 http::Poll GenerationExchange::poll() {
@@ -159,7 +159,7 @@ void GenerationExchange::fail(Error error, http::Poll& out) {
   if (head_sent_) {
     out.body += "data: " + error_text(error) + "\n\ndata: [DONE]\n\n";
   } else {
-    out.head = error_head(error, *context_->engine);
+    out.head = error_head(error, *request_.pool->engine);
     out.body = error_text(error);
   }
   out.done = true;
@@ -186,9 +186,8 @@ void GenerationExchange::finish(http::Poll& out) {
 
 std::unique_ptr<http::Exchange> generate(Call&& call, Result<Generation>&& read) {
   if (read.ok() && call.in_batch && read->stream) read = invalid("stream must be false in a batch", "stream");
-  if (!read.ok()) return error_reply(read.error(), *call.context->engine);
+  if (!read.ok()) return error_reply(read.error(), call.context->front());
   Generation& generation = *read;
-  if (call.in_batch) generation.submission.request_class = sched::RequestClass::kBatch;
   ReplyInfo info;
   info.id = (generation.kind == ReplyKind::kChat ? "chatcmpl-" : "cmpl-") + call.request_id;
   info.model = call.context->model.id;
@@ -197,8 +196,9 @@ std::unique_ptr<http::Exchange> generate(Call&& call, Result<Generation>&& read)
   info.include_usage = generation.include_usage;
   info.logprobs = generation.logprobs;
   info.stop_token_ids = generation.submission.stop_token_ids;
+  const Pool& pool = *generation.pool;
   auto exchange = std::make_unique<GenerationExchange>(call.context, std::move(generation), std::move(info));
-  if (Status status = exchange->submit(); !status.ok()) return error_reply(status.error(), *call.context->engine);
+  if (Status status = exchange->submit(); !status.ok()) return error_reply(status.error(), *pool.engine);
   return exchange;
 }
 

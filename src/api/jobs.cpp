@@ -51,10 +51,10 @@ class FromStore final : public http::Exchange {
       try {
         box->put(make(*call, store));
       } catch (const std::exception&) {   // a bug, or memory
-        box->put(error_reply({ErrorCode::kInternal, "the request could not be handled", {}}, *call->context->engine));
+        box->put(error_reply({ErrorCode::kInternal, "the request could not be handled", {}}, call->context->front()));
       }
     });
-    if (!posted) inner_ = error_reply({ErrorCode::kOverloaded, "too many requests wait for the store", {}}, *call_->context->engine);
+    if (!posted) inner_ = error_reply({ErrorCode::kOverloaded, "too many requests wait for the store", {}}, call_->context->front());
   }
   http::Poll poll() override {
     if (!inner_) {
@@ -91,7 +91,7 @@ class Content final : public http::Exchange {
     if (!chunk) return out;
     if (!chunk->ok()) {
       if (!head_sent_) {
-        out.head = error_head(chunk->error(), *context_->engine);
+        out.head = error_head(chunk->error(), context_->front());
         out.body = error_text(chunk->error());
       }
       out.done = true;
@@ -150,7 +150,7 @@ void Jobs::run() {
 
 std::unique_ptr<http::Exchange> answer_from_store(Call&& call, StoreHandler make) {
   if (!call.context->jobs)
-    return error_reply({ErrorCode::kUnsupported, "this server keeps no files or batches: it has no store (see --store)", {}}, *call.context->engine);
+    return error_reply({ErrorCode::kUnsupported, "this server keeps no files or batches: it has no store (see --store)", {}}, call.context->front());
   return std::make_unique<FromStore>(std::move(call), std::move(make));
 }
 

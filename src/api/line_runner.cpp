@@ -40,7 +40,7 @@ void LineRunner::notify() { signal_->raise(); }
 void LineRunner::start(store::Line line) {
   auto slot = std::make_unique<Slot>();
   slot->request_id = fresh_request_id();
-  Call call{context_, {}, slot->request_id, {}, true};
+  Call call{context_, {}, slot->request_id, {}, nullptr, true};
   call.request.method = "POST";
   call.request.path = line.url;
   call.request.body = line.body;

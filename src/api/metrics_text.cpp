@@ -1,6 +1,8 @@
 #include "api/metrics_text.h"
 
 #include <charconv>
+#include <functional>
+#include <span>
 #include <vector>
 
 namespace sluice::api {
@@ -23,121 +25,135 @@ std::string label_value(const std::string& s) {
   return out;
 }
 
-// Writes families under a list of names, each with its own labels.
+using Value = std::function<double(const engine::Stats&)>;
+using ByLabel = std::vector<std::pair<const char*, std::atomic<uint64_t> engine::Stats::*>>;
+
+// Writes families, each under one name or two - Sluice's own, and the alias that routers know - with a sample a pool.
 class Writer {
  public:
-  struct Name {
-    std::string text;
-    std::string labels;   // without braces
-  };
-  explicit Writer(const std::string& model)
-      : own_("model=\"" + label_value(model) + "\""), vllm_("model_name=\"" + label_value(model) + "\",engine=\"0\"") {}
+  Writer(const std::string& model, std::span<const Pool> pools) : model_(label_value(model)), pools_(pools) {}
 
-  // "sluice_x" alone, or with a vllm alias.
-  std::vector<Name> names(const std::string& own, const std::string& vllm) const {
-    std::vector<Name> out;
-    if (!own.empty()) out.push_back({"sluice_" + own, own_});
-    if (!vllm.empty()) out.push_back({"vllm:" + vllm, vllm_});
-    return out;
-  }
-  void gauge(const char* help, const std::string& own, const std::string& vllm, double v) {
-    for (const Name& n : names(own, vllm)) single(n, help, "gauge", v);
-  }
-  void counter(const char* help, const std::string& own, const std::string& vllm, double v) {
-    for (const Name& n : names(own, vllm)) single(n, help, "counter", v);
-  }
-  void histogram(const char* help, const std::string& own, const std::string& vllm, const engine::Histogram& h) {
-    for (const Name& n : names(own, vllm)) {
-      family(n.text, help, "histogram");
+  // An empty name is left out.
+  void gauge(const char* help, const std::string& own, const std::string& vllm, const Value& v) { single(help, "gauge", own, vllm, v); }
+  void counter(const char* help, const std::string& own, const std::string& vllm, const Value& v) { single(help, "counter", own, vllm, v); }
+  void histogram(const char* help, const std::string& own, const std::string& vllm, engine::Histogram engine::Stats::*member) {
+    each(help, "histogram", own, vllm, [&](const std::string& name, const std::string& labels, const engine::Stats& stats) {
+      const engine::Histogram& h = stats.*member;
       uint64_t total = 0;  // summed here: the buckets then agree with the count however writers interleave
       for (size_t i = 0; i <= h.bounds().size(); ++i) {
         total += h.bucket(i);
         const std::string le = i < h.bounds().size() ? number(h.bounds()[i]) : "+Inf";
-        sample(n.text + "_bucket", n.labels + ",le=\"" + le + "\"", double(total));
+        sample(name + "_bucket", labels + ",le=\"" + le + "\"", double(total));
       }
-      sample(n.text + "_sum", n.labels, h.sum());
-      sample(n.text + "_count", n.labels, double(total));
-    }
+      sample(name + "_sum", labels, h.sum());
+      sample(name + "_count", labels, double(total));
+    });
   }
   // One counter by a label's values.
-  void by_label(const char* help, const std::string& own, const std::string& vllm, const char* label,
-                const std::vector<std::pair<const char*, uint64_t>>& values) {
-    for (const Name& n : names(own, vllm)) {
-      family(n.text, help, "counter");
-      for (const auto& [value, v] : values) sample(n.text, n.labels + "," + label + "=\"" + value + "\"", double(v));
-    }
+  void by_label(const char* help, const std::string& own, const std::string& vllm, const char* label, const ByLabel& values) {
+    each(help, "counter", own, vllm, [&](const std::string& name, const std::string& labels, const engine::Stats& stats) {
+      for (const auto& [value, member] : values) sample(name, labels + "," + label + "=\"" + value + "\"", double((stats.*member).load()));
+    });
+  }
+  // Of the server, not of a pool.
+  void of_server(const char* help, const std::string& own, double v) {
+    family("sluice_" + own, help, "gauge");
+    sample("sluice_" + own, "model=\"" + model_ + "\"", v);
   }
   std::string take() { return std::move(out_); }
 
  private:
+  template <class Write>
+  void each(const char* help, const char* type, const std::string& own, const std::string& vllm, Write write) {
+    if (!own.empty()) {
+      family("sluice_" + own, help, type);
+      for (const Pool& p : pools_) write("sluice_" + own, "model=\"" + model_ + "\",pool=\"" + label_value(p.name) + "\"", p.engine->stats());
+    }
+    if (vllm.empty()) return;
+    family("vllm:" + vllm, help, type);
+    for (size_t i = 0; i < pools_.size(); ++i)
+      write("vllm:" + vllm, "model_name=\"" + model_ + "\",engine=\"" + std::to_string(i) + "\"", pools_[i].engine->stats());
+  }
+  void single(const char* help, const char* type, const std::string& own, const std::string& vllm, const Value& v) {
+    each(help, type, own, vllm, [&](const std::string& name, const std::string& labels, const engine::Stats& stats) { sample(name, labels, v(stats)); });
+  }
   void family(const std::string& name, const char* help, const char* type) {
     out_ += "# HELP " + name + " " + help + "\n# TYPE " + name + " " + type + "\n";
   }
-  void sample(const std::string& name, const std::string& labels, double v) {
-    out_ += name + "{" + labels + "} " + number(v) + "\n";
-  }
-  void single(const Name& n, const char* help, const char* type, double v) {
-    family(n.text, help, type);
-    sample(n.text, n.labels, v);
-  }
+  void sample(const std::string& name, const std::string& labels, double v) { out_ += name + "{" + labels + "} " + number(v) + "\n"; }
 
-  std::string out_, own_, vllm_;
+  std::string out_, model_;
+  std::span<const Pool> pools_;
 };
 
 double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-void write_gauges(Writer& w, const Context& context, const engine::Stats& s) {
-  const double total = double(s.blocks_total.load()), free = double(s.blocks_free.load()), cached = double(s.blocks_cached.load());
-  w.gauge("Sequences that are running.", "requests_running", "num_requests_running", double(s.running.load()));
-  w.gauge("Requests that wait.", "requests_waiting", "num_requests_waiting", double(s.waiting.load()));
-  w.gauge("Requests over HTTP that are not answered yet.", "http_requests_in_flight", "", double(context.in_flight.load()));
-  w.gauge("Cache blocks in all.", "kv_blocks", "", total);
-  w.gauge("Cache blocks that are free.", "kv_blocks_free", "", free);
-  w.gauge("Cache blocks held by sequences.", "kv_blocks_held", "", double(s.blocks_held.load()));
-  w.gauge("Cache blocks kept for their prefixes and free to reuse.", "kv_blocks_cached", "", cached);
-  const double used = ratio(double(s.blocks_held.load()), total);
-  w.gauge("Share of the cache held by sequences, 0 to 1.", "kv_usage_ratio", "kv_cache_usage_perc", used);
-  w.gauge("Share of the cache held by sequences, 0 to 1 (old name).", "", "gpu_cache_usage_perc", used);
-  w.gauge("Share of prompt tokens found in the prefix cache.", "", "gpu_prefix_cache_hit_rate",
-          ratio(double(s.prefix_hit_tokens.load()), double(s.prefix_query_tokens.load())));
-  w.gauge("Error of predicted step times, 90th percentile of recent steps, relative.", "step_prediction_error_p90", "", s.step_error_p90.load());
-  w.gauge("Largest number of allocated and unused cache slots a sequence.", "kv_max_waste_tokens_per_sequence", "",
-          double(s.max_waste_tokens_per_sequence.load()));
-  std::string reason;
-  w.gauge("1 while the engine is healthy and takes requests.", "healthy", "",
-          !context.draining.load() && context.engine->healthy(reason) ? 1 : 0);
+template <class T>
+Value of(std::atomic<T> engine::Stats::*member) {
+  return [member](const engine::Stats& s) { return double((s.*member).load()); };
+}
+Value ratio_of(auto engine::Stats::*a, auto engine::Stats::*b) {
+  return [a, b](const engine::Stats& s) { return ratio(double((s.*a).load()), double((s.*b).load())); };
 }
 
-void write_counters(Writer& w, const engine::Stats& s) {
-  w.counter("Prompt tokens.", "prompt_tokens_total", "prompt_tokens_total", double(s.prompt_tokens.load()));
-  w.counter("Generated tokens.", "generated_tokens_total", "generation_tokens_total", double(s.generated_tokens.load()));
-  const double queries = double(s.prefix_query_tokens.load()), hits = double(s.prefix_hit_tokens.load());
-  w.counter("Prompt tokens looked up in the prefix cache.", "prefix_query_tokens_total", "prefix_cache_queries_total", queries);
-  w.counter("Prompt tokens found in the prefix cache.", "prefix_hit_tokens_total", "prefix_cache_hits_total", hits);
-  w.counter("Prompt tokens looked up in the prefix cache (old name).", "", "gpu_prefix_cache_queries_total", queries);
-  w.counter("Prompt tokens found in the prefix cache (old name).", "", "gpu_prefix_cache_hits_total", hits);
-  w.counter("Sequences preempted.", "preemptions_total", "num_preemptions_total", double(s.preemptions.load()));
-  w.counter("Engine steps.", "steps_total", "", double(s.steps.load()));
-  w.counter("Requests refused at once.", "requests_rejected_total", "", double(s.rejected.load()));
-  w.counter("Cache slots allocated, summed over steps.", "kv_allocated_slot_steps_total", "", double(s.allocated_slot_steps.load()));
-  w.counter("Cache slots that held a token, summed over steps.", "kv_live_token_steps_total", "", double(s.live_token_steps.load()));
+using S = engine::Stats;
+
+void write_gauges(Writer& w) {
+  w.gauge("Sequences that are running.", "requests_running", "num_requests_running", of(&S::running));
+  w.gauge("Requests that wait.", "requests_waiting", "num_requests_waiting", of(&S::waiting));
+  w.gauge("Prompt tokens of requests that wait.", "waiting_prompt_tokens", "", of(&S::waiting_tokens));
+  w.gauge("Requests that leave the queue a second, lately.", "queue_drain_per_second", "", of(&S::drain_per_s));
+  w.gauge("Cache blocks in all.", "kv_blocks", "", of(&S::blocks_total));
+  w.gauge("Cache blocks that are free.", "kv_blocks_free", "", of(&S::blocks_free));
+  w.gauge("Cache blocks held by sequences.", "kv_blocks_held", "", of(&S::blocks_held));
+  w.gauge("Cache blocks kept for their prefixes and free to reuse.", "kv_blocks_cached", "", of(&S::blocks_cached));
+  const Value used = ratio_of(&S::blocks_held, &S::blocks_total);
+  w.gauge("Share of the cache held by sequences, 0 to 1.", "kv_usage_ratio", "kv_cache_usage_perc", used);
+  w.gauge("Share of the cache held by sequences, 0 to 1 (old name).", "", "gpu_cache_usage_perc", used);
+  w.gauge("Share of prompt tokens found in the prefix cache.", "", "gpu_prefix_cache_hit_rate", ratio_of(&S::prefix_hit_tokens, &S::prefix_query_tokens));
+  w.gauge("Error of predicted step times, 90th percentile of recent steps, relative.", "step_prediction_error_p90", "", of(&S::step_error_p90));
+  w.gauge("Largest number of allocated and unused cache slots a sequence.", "kv_max_waste_tokens_per_sequence", "", of(&S::max_waste_tokens_per_sequence));
+}
+
+void write_server(Writer& w, const Context& context) {
+  w.of_server("Requests over HTTP that are not answered yet.", "http_requests_in_flight", double(context.in_flight.load()));
+  std::string reason;
+  bool healthy = !context.draining.load();
+  for (const Pool& p : context.pools) healthy = healthy && p.engine->healthy(reason);
+  w.of_server("1 while every engine is healthy and takes requests.", "healthy", healthy ? 1 : 0);
+}
+
+void write_counters(Writer& w) {
+  w.counter("Prompt tokens.", "prompt_tokens_total", "prompt_tokens_total", of(&S::prompt_tokens));
+  w.counter("Generated tokens.", "generated_tokens_total", "generation_tokens_total", of(&S::generated_tokens));
+  w.counter("Prompt tokens looked up in the prefix cache.", "prefix_query_tokens_total", "prefix_cache_queries_total", of(&S::prefix_query_tokens));
+  w.counter("Prompt tokens found in the prefix cache.", "prefix_hit_tokens_total", "prefix_cache_hits_total", of(&S::prefix_hit_tokens));
+  w.counter("Prompt tokens looked up in the prefix cache (old name).", "", "gpu_prefix_cache_queries_total", of(&S::prefix_query_tokens));
+  w.counter("Prompt tokens found in the prefix cache (old name).", "", "gpu_prefix_cache_hits_total", of(&S::prefix_hit_tokens));
+  w.counter("Sequences preempted.", "preemptions_total", "num_preemptions_total", of(&S::preemptions));
+  w.counter("Engine steps.", "steps_total", "", of(&S::steps));
+  w.counter("Requests refused at once.", "requests_rejected_total", "", of(&S::rejected));
+  w.counter("Requests that waited longer than they may.", "requests_expired_total", "", of(&S::expired));
+  w.counter("Cache slots allocated, summed over steps.", "kv_allocated_slot_steps_total", "", of(&S::allocated_slot_steps));
+  w.counter("Cache slots that held a token, summed over steps.", "kv_live_token_steps_total", "", of(&S::live_token_steps));
   w.by_label("Finished sequences by reason.", "requests_finished_total", "request_success_total", "finished_reason",
-             {{"stop", s.finished_stop.load()}, {"length", s.finished_length.load()},
-              {"abort", s.finished_cancelled.load()}, {"error", s.finished_error.load()}});
+             {{"stop", &S::finished_stop}, {"length", &S::finished_length}, {"abort", &S::finished_cancelled}, {"error", &S::finished_error}});
+  w.by_label("Finished sequences with targets, by whether all were met.", "targets_total", "", "met", {{"true", &S::targets_met}, {"false", &S::targets_missed}});
+  w.by_label("Targets that were missed.", "targets_missed_total", "", "target", {{"ttft", &S::ttft_missed}, {"tpot", &S::tpot_missed}});
 }
 
 }  // namespace
 
 std::string metrics_text(const Context& context) {
-  const engine::Stats& s = context.engine->stats();
-  Writer w(context.model.id);
-  write_gauges(w, context, s);
-  write_counters(w, s);
-  w.histogram("Arrival to first token.", "time_to_first_token_seconds", "time_to_first_token_seconds", s.time_to_first_token);
-  w.histogram("Between a sequence's tokens.", "time_per_output_token_seconds", "inter_token_latency_seconds", s.time_per_output_token);
-  w.histogram("Between a sequence's tokens (old name).", "", "time_per_output_token_seconds", s.time_per_output_token);
-  w.histogram("Arrival to last token.", "request_seconds", "e2e_request_latency_seconds", s.end_to_end);
-  w.histogram("Arrival to first being scheduled.", "request_queue_seconds", "request_queue_time_seconds", s.queue_time);
+  Writer w(context.model.id, context.pools);
+  write_server(w, context);
+  write_gauges(w);
+  write_counters(w);
+  w.histogram("Arrival to first token.", "time_to_first_token_seconds", "time_to_first_token_seconds", &S::time_to_first_token);
+  w.histogram("Between a sequence's tokens.", "time_per_output_token_seconds", "inter_token_latency_seconds", &S::time_per_output_token);
+  w.histogram("Between a sequence's tokens (old name).", "", "time_per_output_token_seconds", &S::time_per_output_token);
+  w.histogram("Arrival to last token.", "request_seconds", "e2e_request_latency_seconds", &S::end_to_end);
+  w.histogram("Arrival to first being scheduled.", "request_queue_seconds", "request_queue_time_seconds", &S::queue_time);
   return w.take();
 }
 

@@ -10,22 +10,6 @@
 namespace sluice::api {
 namespace {
 
-// Takes as long for a wrong key as for a right one, wherever they differ.
-bool same_secret(std::string_view a, std::string_view b) {
-  volatile unsigned char diff = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < a.size(); ++i) diff = diff | (uint8_t(a[i]) ^ uint8_t(b.empty() ? 0 : b[i % b.size()]));
-  return diff == 0;
-}
-
-bool has_key(const std::vector<std::string>& keys, const http::Request& request) {
-  std::string_view given = request.header("x-api-key");
-  std::string_view bearer = request.header("authorization");
-  if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) given = bearer.substr(7);
-  bool found = false;
-  for (const auto& key : keys) found |= !key.empty() && same_secret(given, key);
-  return found;
-}
-
 // The client's own id when it is short and plain enough to stand in headers, ids and logs.
 std::string request_id(const http::Request& request) {
   const std::string_view given = request.header("x-request-id");
@@ -107,17 +91,18 @@ std::unique_ptr<http::Exchange> dispatch(const std::shared_ptr<Context>& context
   if (request.method == "OPTIONS") return preflight(*context, request);
   Found found = find_endpoint(request.method, request.path);
   const bool is_public = found.endpoint && found.endpoint->is_public;
-  if (!is_public && !context->options.api_keys.empty() && !has_key(context->options.api_keys, request))
+  const ApiKey* key = find_key(context->options.api_keys, request);
+  if (!is_public && !context->options.api_keys.empty() && !key)
     return error_reply({ErrorCode::kUnauthenticated, "a valid API key is required: send Authorization: Bearer KEY", {}},
-                       *context->engine);
+                       context->front());
   if (!found.endpoint && !found.allowed.empty()) {
     const Error error{ErrorCode::kMethodNotAllowed, request.method + " is not allowed here, only " + found.allowed, {}};
     return http::immediate(405, {{"Content-Type", "application/json"}, {"Allow", found.allowed}}, error_text(error));
   }
   if (!found.endpoint)
     return error_reply({ErrorCode::kNotFound, "unknown URL: " + request.method + " " + request.path.substr(0, 200), {}},
-                       *context->engine);
-  return found.endpoint->handle({context, std::move(request), std::move(id), std::move(found.rest)});
+                       context->front());
+  return found.endpoint->handle({context, std::move(request), std::move(id), std::move(found.rest), key});
 }
 
 }  // namespace
@@ -144,19 +129,30 @@ int64_t unix_seconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-std::shared_ptr<Context> make_context(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine) {
+std::shared_ptr<Context> make_context(ServiceOptions options, ServedModel model, std::vector<Pool> pools) {
+  SLUICE_CHECK(!pools.empty());
   auto out = std::make_shared<Context>();
   out->options = std::move(options);
   out->model = std::move(model);
-  out->engine = std::move(engine);
+  out->pools = std::move(pools);
+  for (const Pool& p : out->pools) out->model.aliases.insert(out->model.aliases.end(), p.aliases.begin(), p.aliases.end());
   const auto& tokenizer = *out->model.tokenizer;
   for (int id = 0; id < tokenizer.size(); ++id)
     out->max_token_bytes = std::max({out->max_token_bytes, tokenizer.token_bytes(id, true).size(), tokenizer.token_text(id).size()});
   return out;
 }
 
-Service::Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine)
-    : context_(make_context(std::move(options), std::move(model), std::move(engine))) {}
+std::unique_ptr<http::Exchange> loading_reply() {
+  const Error error{ErrorCode::kUnavailable, "the model is being loaded", {}};
+  Json body;
+  body["status"] = "unavailable";
+  body["reason"] = "loading";
+  body["error"] = error_object(error);
+  return http::immediate(503, {{"Content-Type", "application/json"}, {"Retry-After", "1"}}, dump(body));
+}
+
+Service::Service(ServiceOptions options, ServedModel model, std::vector<Pool> pools)
+    : context_(make_context(std::move(options), std::move(model), std::move(pools))) {}
 Service::~Service() = default;
 
 void Service::attach_store(std::unique_ptr<store::JobStore> store, BatchOptions options) {
@@ -171,14 +167,14 @@ std::unique_ptr<http::Exchange> Service::handle(http::Request&& request) {
   try {
     exchange = dispatch(context_, std::move(request), std::move(id));
   } catch (const std::exception& e) {  // a bug, or memory: the request fails, the server does not
-    exchange = error_reply({ErrorCode::kInternal, "the request could not be handled", {}}, *context_->engine);
+    exchange = error_reply({ErrorCode::kInternal, "the request could not be handled", {}}, context_->front());
   }
   return std::make_unique<Decorated>(std::move(exchange), std::move(headers));
 }
 
 void Service::drain() {
   context_->draining = true;   // ends the runner of batches too
-  context_->engine->drain();
+  for (const Pool& p : context_->pools) p.engine->drain();
 }
 
 }  // namespace sluice::api

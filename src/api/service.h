@@ -1,4 +1,4 @@
-// Service: the OpenAI API over an engine. Turns http::Request into Submissions and TokenEvents into replies; owns no
+// Service: the OpenAI API over engines. Turns http::Request into Submissions and TokenEvents into replies; owns no
 // socket. One Service serves every connection thread at once.
 #pragma once
 #include <cstdint>
@@ -6,7 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "api/engine_port.h"
+#include "api/api_key.h"
+#include "api/pool.h"
 #include "base/clock.h"
 #include "http/exchange.h"
 #include "store/job_store.h"
@@ -26,8 +27,9 @@ struct ServedModel {
 };
 
 struct ServiceOptions {
-  std::vector<std::string> api_keys;                     // empty: open
+  std::vector<ApiKey> api_keys;                          // empty: open
   std::string cors_origin = "*";                         // "" sends no CORS headers
+  TimeUs queue_timeout_us = 0;                           // how long a request may wait to be begun; 0: for ever. Not a batch's lines
 };
 
 struct BatchOptions {
@@ -37,15 +39,14 @@ struct BatchOptions {
 
 class Service {
  public:
-  // The engine must outlive the server whose connections hold this service's exchanges.
-  Service(ServiceOptions options, ServedModel model, engine::Engine* engine);
-  Service(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine);
+  // The pools' engines must outlive the server whose connections hold this service's exchanges.
+  Service(ServiceOptions options, ServedModel model, std::vector<Pool> pools);
   ~Service();
   // Serves /v1/files and /v1/batches from this store, and runs its jobs. Before the first request; at most once.
   void attach_store(std::unique_ptr<store::JobStore> store, BatchOptions options);
   // The http::Handler. Authentication, CORS, routing, then the endpoint.
   std::unique_ptr<http::Exchange> handle(http::Request&& request);
-  // /health answers 503 from here on; the engine refuses new work.
+  // /health answers 503 from here on; the engines refuse new work.
   void drain();
 
  private:
@@ -53,7 +54,10 @@ class Service {
   std::unique_ptr<class Jobs> jobs_;
 };
 
-// What calls over this model and engine share; for drivers that ask without HTTP.
-std::shared_ptr<struct Context> make_context(ServiceOptions options, ServedModel model, std::shared_ptr<EnginePort> engine);
+// The answer to everything while a model is still being loaded: 503.
+std::unique_ptr<http::Exchange> loading_reply();
+
+// What calls over this model and these engines share; for drivers that ask without HTTP.
+std::shared_ptr<struct Context> make_context(ServiceOptions options, ServedModel model, std::vector<Pool> pools);
 
 }  // namespace sluice::api

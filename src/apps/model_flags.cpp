@@ -38,18 +38,18 @@ void declare_random(Flags& f, lab::LoadOptions& o) {
   f.add("--save", o.save, "write the random weights to this .gguf file");
 }
 
-Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) {
-  if (!::isatty(STDERR_FILENO)) return lab::load_model(options, nullptr);
-  int shown = -1;
-  auto model = lab::load_model(options, [&](size_t done, size_t total) {
+LoadProgress load_progress() {
+  if (!::isatty(STDERR_FILENO)) return nullptr;
+  return [shown = -1](size_t done, size_t total) mutable {
     const int percent = total ? int(100 * done / total) : 100;
     if (percent == shown) return;
     shown = percent;
     std::fprintf(stderr, "\rloading %3d %% [%-20.*s]", percent, percent / 5, "####################");
-  });
-  if (shown >= 0) std::fprintf(stderr, "\r\033[K");
-  return model;
+    if (percent == 100) std::fprintf(stderr, "\r\033[K");
+  };
 }
+
+Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) { return lab::load_model(options, load_progress()); }
 
 Result<std::string> read_text_file(const std::string& path) {
   std::stringstream text;

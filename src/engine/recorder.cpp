@@ -42,7 +42,8 @@ void Recorder::submission(const sched::Submission& s, const std::vector<int32_t>
   std::vector<int32_t> stops = s.stop_token_ids;
   if (!s.ignore_eos) stops.insert(stops.end(), end_tokens.begin(), end_tokens.end());
   Json j{{"id", s.id}, {"arrived_us", s.arrived_us}, {"prompt", s.prompt}, {"max_tokens", s.max_tokens}, {"min_tokens", s.min_tokens}, {"n", s.n},
-         {"stop_tokens", stops}, {"batch", s.request_class == sched::RequestClass::kBatch}, {"cache_salt", s.cache_salt}, {"share_key", s.share_key}, {"prompt_logprobs", s.prompt_logprobs},
+         {"stop_tokens", stops}, {"batch", s.request_class == sched::RequestClass::kBatch}, {"cache_salt", s.cache_salt}, {"share_key", s.share_key}, {"share_weight", s.share_weight},
+         {"prompt_logprobs", s.prompt_logprobs}, {"ttft_target_us", s.ttft_target_us}, {"tpot_target_us", s.tpot_target_us},
          // Of sampling, what decides whether a step may be planned before the one ahead has drawn.
          {"penalties", {s.sampling.repetition_penalty, s.sampling.presence_penalty, s.sampling.frequency_penalty}}};
   if (!s.stop.empty()) j["stop"] = s.stop;

@@ -15,7 +15,7 @@ namespace sluice::engine {
 
 class Recorder {
  public:
-  static constexpr int kVersion = 1;
+  static constexpr int kVersion = 2;
   // Truncates the file. Errors: kIo.
   static Result<std::unique_ptr<Recorder>> open(const std::string& path);
   ~Recorder();

@@ -30,13 +30,15 @@ struct Stats {
   Stats();
   // counters
   std::atomic<uint64_t> prompt_tokens{0}, generated_tokens{0}, prefix_query_tokens{0}, prefix_hit_tokens{0},
-      preemptions{0}, steps{0}, finished_stop{0}, finished_length{0}, finished_cancelled{0}, finished_error{0}, rejected{0};
+      preemptions{0}, steps{0}, finished_stop{0}, finished_length{0}, finished_cancelled{0}, finished_error{0}, rejected{0}, expired{0},
+      targets_met{0}, targets_missed{0}, ttft_missed{0}, tpot_missed{0};  // targets: of finished sequences that had any
   // gauges
-  std::atomic<int64_t> running{0}, waiting{0}, blocks_total{0}, blocks_free{0}, blocks_held{0}, blocks_cached{0};
+  std::atomic<int64_t> running{0}, waiting{0}, waiting_tokens{0}, blocks_total{0}, blocks_free{0}, blocks_held{0}, blocks_cached{0};
   // Largest over all steps of (allocated slots - live tokens) / sequences, in tokens; and running sums for a mean waste.
   std::atomic<int64_t> max_waste_tokens_per_sequence{0};
   std::atomic<uint64_t> allocated_slot_steps{0}, live_token_steps{0};
   std::atomic<double> step_error_p90{0};  // of a step's predicted time, relative, over recent steps
+  std::atomic<double> drain_per_s{0};     // requests that leave the queue a second, lately; 0: none did
   // seconds
   Histogram time_to_first_token, time_per_output_token, end_to_end, queue_time;
 };

@@ -159,24 +159,24 @@ void DeviceExecutor::run_recorded(Recorded& r, Slot& slot, const Slot& before) {
   else run(slot.plan.view(), slot, before);
 }
 
-Result<sched::StepResult> DeviceExecutor::collect() {
+Status DeviceExecutor::collect(sched::StepResult& result) {
   SLUICE_CHECK(collected_ < submitted_);
   const int index = int(collected_ % kSlots);
   const Slot& slot = *slots_[size_t(index)];
   if (const char* what = model_->kernels().wait(context_, index)) return fault(what);
   ++collected_;
-  sched::StepResult result;
   result.rows.resize(slot.num_logprobs.size());
   for (size_t i = 0; i < result.rows.size(); ++i) {
     const sample::SampledRow& row = slot.results.as<sample::SampledRow>()[i];
     result.rows[i].token = row.token;
     result.rows[i].logprob = row.logprob;
+    result.rows[i].top.clear();
     const int num_top = std::min(slot.num_logprobs[i], model_->spec().vocab);
     if (num_top <= 0) continue;
     const sample::TokenLogprob* top = slot.top.as<sample::TokenLogprob>() + i * sample::kMaxLogprobs;
     result.rows[i].top.assign(top, top + num_top);
   }
-  return result;
+  return {};
 }
 
 void DeviceExecutor::copy_blocks(const sched::BatchPlan& plan) {

@@ -35,7 +35,7 @@ class DeviceExecutor final : public Executor {
   // Why the device cannot be used (no room), before any step.
   const Status& ready() const { return ready_; }
   Status submit(const sched::BatchPlan& plan) override;
-  Result<sched::StepResult> collect() override;
+  Status collect(sched::StepResult& result) override;
   std::string describe_in_flight() const override;
   int depth() const override { return options_.depth; }
   int total_blocks() const override { return options_.total_blocks; }

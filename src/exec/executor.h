@@ -13,7 +13,8 @@ class Executor {
   virtual ~Executor() = default;
   // At most depth() steps are in flight. What a plan points to is read before submit returns. Errors are device faults.
   virtual Status submit(const sched::BatchPlan& plan) = 0;
-  virtual Result<sched::StepResult> collect() = 0;
+  // Into `result`, whose memory is used again.
+  virtual Status collect(sched::StepResult& result) = 0;
   // What is in flight, one line a step, for a fault's report.
   virtual std::string describe_in_flight() const { return {}; }
   // Steps that may be in flight: with 2, one can be submitted while another runs.

@@ -22,11 +22,10 @@ Status SimExecutor::submit(const sched::BatchPlan& plan) {
   return {};
 }
 
-Result<sched::StepResult> SimExecutor::collect() {
-  sched::StepResult result;
+Status SimExecutor::collect(sched::StepResult& result) {
   result.rows.resize(rows_);
   for (sample::SampledToken& t : result.rows) t.token = 1;
-  return result;
+  return {};
 }
 
 }  // namespace sluice::exec

@@ -17,7 +17,7 @@ class SimExecutor final : public Executor {
  public:
   SimExecutor(CostModel cost, int total_blocks, int block_tokens) : cost_(std::move(cost)), total_blocks_(total_blocks), block_tokens_(block_tokens) {}
   Status submit(const sched::BatchPlan& plan) override;
-  Result<sched::StepResult> collect() override;
+  Status collect(sched::StepResult& result) override;
   int total_blocks() const override { return total_blocks_; }
   int block_tokens() const override { return block_tokens_; }
   // Of the step that was submitted last.

@@ -260,6 +260,10 @@ uint64_t WeightFile::file_bytes() const {
   return bytes;
 }
 
+void WeightFile::keep_only(const TensorEntry* tensor) const {
+  if (mapping_) mapping_->keep_only(tensor ? tensor->bytes : std::span<const uint8_t>());
+}
+
 const TensorEntry* WeightFile::find(std::string_view name) const {
   auto it = by_name_.find(name);
   return it == by_name_.end() ? nullptr : &tensors_[it->second];

@@ -1,5 +1,6 @@
 #include "format/mapping.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -9,6 +10,11 @@
 #include <utility>
 
 namespace sluice::format {
+namespace {
+
+constexpr int kPopulateRead = 22;  // MADV_POPULATE_READ, Linux 5.14
+
+}  // namespace
 
 Result<Mapping> Mapping::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -42,6 +48,18 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
 }
 Mapping::~Mapping() {
   if (data_) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+
+void Mapping::keep_only(std::span<const uint8_t> part) const {
+  const auto page = size_t(::sysconf(_SC_PAGESIZE));
+  const size_t begin = part.empty() ? size_ : size_t(part.data() - data_) / page * page;
+  const size_t end = part.empty() ? size_ : (size_t(part.data() - data_) + part.size() + page - 1) / page * page;
+  auto* data = const_cast<uint8_t*>(data_);
+  ::madvise(data, begin, MADV_DONTNEED);  // read-only and private to nobody: nothing can be lost
+  if (end < size_) ::madvise(data + end, size_ - end, MADV_DONTNEED);
+  // Later, each page would be a wait in the middle of somebody's step. Systems that do not know the advice read them then.
+  if (begin < end) ::madvise(data + begin, std::min(end, size_) - begin, kPopulateRead);
 }
 
 }  // namespace sluice::format

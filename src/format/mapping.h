@@ -17,6 +17,9 @@ class Mapping {
   Mapping& operator=(Mapping&& other) noexcept;
   ~Mapping();
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  // Has the pages of `part` in memory, and gives all others back to the system's file cache; whoever reads those again gets them
+  // from there.
+  void keep_only(std::span<const uint8_t> part) const;
 
  private:
   Mapping(const uint8_t* data, size_t size) : data_(data), size_(size) {}

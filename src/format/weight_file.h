@@ -42,6 +42,8 @@ class WeightFile {
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
   const TensorEntry* find(std::string_view name) const;
   uint64_t file_bytes() const;
+  // Of a file: has this tensor (null: none) in memory and gives the pages of all others back, see Mapping.
+  void keep_only(const TensorEntry* tensor) const;
 
  private:
   friend class GgufReader;

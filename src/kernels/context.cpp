@@ -15,20 +15,25 @@ namespace {
 
 constexpr size_t kPartialsFloats = size_t{1} << 20;
 
+size_t max_dim_of(const ContextOptions& o) { return size_t(std::max(1, o.max_dim) + 31) / 32 * 32; }
+size_t act_elements(const ContextOptions& o) { return size_t(std::max(1, o.max_tokens)) * max_dim_of(o); }
 void* scratch(size_t bytes) { return std::aligned_alloc(64, (bytes + 127) / 64 * 64); }
 
 }  // namespace
 
-size_t host_context_bytes(const ContextOptions&) noexcept { return 0; }
+// What steps touch: quantised inputs and attention's partial results. Inputs as floats or pairs are for float weights alone.
+size_t host_context_bytes(const ContextOptions& o) noexcept {
+  return act_elements(o) / 32 * kActBlockBytes + kPartialsFloats * sizeof(float);
+}
 
 Context* create_context(const ContextOptions& options) noexcept {
   auto* c = new (std::nothrow) Context{};
   if (!c) return nullptr;
   c->threads = std::max(1, options.threads);
   c->max_tokens = std::max(1, options.max_tokens);
-  c->max_dim = (std::max(1, options.max_dim) + 31) / 32 * 32;
+  c->max_dim = int(max_dim_of(options));
   c->partials_floats = kPartialsFloats;
-  const size_t elements = size_t(c->max_tokens) * c->max_dim;
+  const size_t elements = act_elements(options);
   c->act_quant = static_cast<uint8_t*>(scratch(elements / 32 * kActBlockBytes));
   c->act_float = static_cast<float*>(scratch(elements * sizeof(float)));
   c->act_pairs = static_cast<uint32_t*>(scratch(elements / 2 * sizeof(uint32_t)));

@@ -1,6 +1,7 @@
 #include "kv/prefix_index.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #define XXH_INLINE_ALL
@@ -11,8 +12,13 @@
 namespace sluice::kv {
 
 PrefixIndex::PrefixIndex(int block_tokens, int total_blocks)
-    : block_tokens_(block_tokens), entries_(size_t(total_blocks)), tokens_(size_t(total_blocks) * size_t(block_tokens)) {
-  by_key_.reserve(size_t(total_blocks));
+    : block_tokens_(block_tokens), chains_(std::bit_ceil(size_t(std::max(1, total_blocks))), -1), entries_(size_t(total_blocks)),
+      tokens_(size_t(total_blocks) * size_t(block_tokens)) {}
+
+BlockId PrefixIndex::holder_of(const PrefixKey& key) const {
+  BlockId b = chains_[size_t(key.low) & (chains_.size() - 1)];
+  while (b >= 0 && !(entries_[b].key == key)) b = entries_[b].next;
+  return b;
 }
 
 PrefixKey PrefixIndex::root(uint64_t salt) {
@@ -33,18 +39,19 @@ PrefixKey PrefixIndex::extend(const PrefixKey& parent, std::span<const int32_t> 
 
 std::optional<BlockId> PrefixIndex::find(const PrefixKey& parent, const PrefixKey& key,
                                          std::span<const int32_t> tokens) const {
-  auto it = by_key_.find(key);
-  if (it == by_key_.end()) return std::nullopt;
-  const BlockId block = it->second;
-  if (!(entries_[block].parent == parent)) return std::nullopt;
+  const BlockId block = holder_of(key);
+  if (block < 0 || !(entries_[block].parent == parent)) return std::nullopt;
   if (!std::equal(tokens.begin(), tokens.end(), tokens_.begin() + size_t(block) * size_t(block_tokens_)))
     return std::nullopt;
   return block;
 }
 
 bool PrefixIndex::insert(const PrefixKey& parent, const PrefixKey& key, std::span<const int32_t> tokens, BlockId block) {
-  if (!by_key_.emplace(key, block).second) return false;
-  entries_[block] = {true, key, parent};
+  if (holder_of(key) >= 0) return false;
+  BlockId& first = chain_of(key);
+  entries_[block] = {true, first, key, parent};
+  first = block;
+  ++size_;
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + size_t(block) * size_t(block_tokens_));
   return true;
 }
@@ -52,8 +59,11 @@ bool PrefixIndex::insert(const PrefixKey& parent, const PrefixKey& key, std::spa
 void PrefixIndex::erase(BlockId block) {
   Entry& e = entries_[block];
   if (!e.used) return;
-  by_key_.erase(e.key);
+  BlockId* at = &chain_of(e.key);
+  while (*at != block) at = &entries_[*at].next;
+  *at = e.next;
   e.used = false;
+  --size_;
 }
 
 }  // namespace sluice::kv

@@ -1,11 +1,10 @@
 // PrefixIndex: finds the cache block that already holds a given run of tokens after a given history. A block's key is a
 // 128-bit chain hash of (parent's key, its tokens, salt) - XXH3 - and a hit is verified against the tokens themselves and
-// the parent's key. One thread; block lifetimes are BlockPool's business.
+// the parent's key. All its memory is taken at once. One thread; block lifetimes are BlockPool's business.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "kv/block_pool.h"
@@ -31,18 +30,21 @@ class PrefixIndex {
   // Registers a block's content. False (and nothing changes) when the same content is registered already.
   bool insert(const PrefixKey& parent, const PrefixKey& key, std::span<const int32_t> tokens, BlockId block);
   void erase(BlockId block);
-  size_t size() const { return by_key_.size(); }
+  size_t size() const { return size_; }
 
  private:
-  struct KeyHash {
-    size_t operator()(const PrefixKey& k) const { return size_t(k.low ^ (k.high * 0x9E3779B97F4A7C15ull)); }
-  };
   struct Entry {
     bool used = false;
+    BlockId next = -1;            // of the same chain
     PrefixKey key, parent;
   };
+  // Keys are hashes already: their low bits choose the chain.
+  BlockId& chain_of(const PrefixKey& key) { return chains_[size_t(key.low) & (chains_.size() - 1)]; }
+  BlockId holder_of(const PrefixKey& key) const;  // -1: none
+
   int block_tokens_;
-  std::unordered_map<PrefixKey, BlockId, KeyHash> by_key_;
+  size_t size_ = 0;
+  std::vector<BlockId> chains_;   // first of each; a power of two
   std::vector<Entry> entries_;    // by block
   std::vector<int32_t> tokens_;   // by block, block_tokens each
 };

@@ -79,8 +79,7 @@ class Steps {
   }
   void wait(int left) {
     for (; in_flight_ > left; --in_flight_) {
-      const auto result = executor_->collect();
-      check(result.ok() ? Status{} : result.error());
+      check(executor_->collect(result_));
     }
   }
   // A device's fault ends a benchmark.
@@ -92,6 +91,7 @@ class Steps {
   const LoadedModel& model_;
   std::unique_ptr<exec::DeviceExecutor> executor_;
   sched::BatchPlan plan_;
+  sched::StepResult result_;
   Rng rng_;
   sample::SamplingParams params_;
   const std::vector<int32_t> history_{0};
@@ -111,14 +111,13 @@ void summarise(BenchRow& row, std::vector<double> rates, int tokens_a_step, doub
   row.pct_of_compute = machine.compute_gflop_s() > 0 ? 100 * row.gflop_s / machine.compute_gflop_s() : 0;
 }
 
-// Multiply-adds count as two. head: whether the output head runs for the token.
+}  // namespace
+
 double token_flops(const model::ModelSpec& s, double context, bool head) {
   const double kv = double(s.kv_heads) * s.head_dim, q = double(s.q_heads) * s.head_dim;
   const double layer = double(s.dim) * (2 * q + 2 * kv + 3.0 * s.ffn_dim) + 2 * q * context;
   return 2 * (layer * s.num_layers + (head ? double(s.dim) * s.vocab : 0));
 }
-
-}  // namespace
 
 Result<std::vector<BenchRow>> bench_decode(const LoadedModel& m, const BenchOptions& o, const MachineCeilings& machine) {
   std::vector<BenchRow> rows;

@@ -24,6 +24,9 @@ struct BenchOptions {
   int repeats = 5;
 };
 
+// Floating-point operations of one token at a context; a multiply-add counts as two. head: whether the output head runs for it.
+double token_flops(const model::ModelSpec& spec, double context, bool head);
+
 // Errors: kUnavailable, the device has no room.
 Result<std::vector<BenchRow>> bench_decode(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);
 Result<std::vector<BenchRow>> bench_prefill(const LoadedModel& model, const BenchOptions& options, const MachineCeilings& machine);

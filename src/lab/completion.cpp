@@ -35,9 +35,10 @@ void CompletionRunner::score_prompt(const std::vector<int32_t>& prompt, Completi
     SLUICE_CHECK(executor_->submit(plan).ok());
     const int last_row = plan.rows.empty() ? -1 : (int(plan.rows.size()) - 1) % executor_->logit_rows();
     const bool ends = !plan.rows.empty() && plan.rows.back().samples;
-    const auto result = executor_->collect();
-    for (size_t i = 0; i < result->rows.size(); ++i)
-      if (!plan.rows[i].samples) out.nll.push_back(-double(result->rows[i].logprob));
+    sched::StepResult result;
+    SLUICE_CHECK(executor_->collect(result).ok());
+    for (size_t i = 0; i < result.rows.size(); ++i)
+      if (!plan.rows[i].samples) out.nll.push_back(-double(result.rows[i].logprob));
     if (ends) {  // greedy: the sampler left the logits as they were
       const int vocab = model_.scheduler.vocab;
       std::vector<float> logits(static_cast<size_t>(vocab));
@@ -48,7 +49,8 @@ void CompletionRunner::score_prompt(const std::vector<int32_t>& prompt, Completi
       std::partial_sort(order.begin(), order.begin() + k, order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
       for (int i = 0; i < k; ++i) out.top.emplace_back(order[size_t(i)], logits[order[size_t(i)]]);
     }
-    scheduler_.commit(*result, clock_.now_us());
+    sched::StepOutcome outcome;
+    scheduler_.commit(result, clock_.now_us(), 0, outcome);
   }
 }
 
@@ -69,14 +71,15 @@ Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
     if (!piece.empty() && on_text && !on_text(piece)) cancelled->store(true);
   };
   scheduler_.admit(std::move(s));
+  sched::StepResult result;
+  sched::StepOutcome outcome;
   while (!scheduler_.idle()) {
-    sched::StepOutcome outcome;
+    outcome.clear();
     scheduler_.reap_cancelled(clock_.now_us(), outcome);
     if (!scheduler_.idle()) {
       SLUICE_TRY(executor_->submit(scheduler_.plan(clock_.now_us())));
-      const auto result = executor_->collect();
-      if (!result.ok()) return result.error();
-      outcome = scheduler_.commit(*result, clock_.now_us());
+      SLUICE_TRY(executor_->collect(result));
+      scheduler_.commit(result, clock_.now_us(), 0, outcome);
     }
     for (const sched::Delivery& d : outcome.deliveries) {
       if (d.event.has_token) {

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/rng.h"
 #include "lab/machine.h"
 
 namespace sluice::lab {
@@ -31,8 +32,8 @@ Result<Hardware> read_file(const std::string& path) {
     return std::isfinite(out) && out >= 0;
   };
   double memory = 0;
-  if (!number("bandwidth_gb_s", h.bandwidth_gb_s) || !number("gflop_s", h.gflop_s) || !number("overhead_us", h.overhead_us) || !number("memory_bytes", memory) || memory > 1e15)
-    return bad_file(path + ": bandwidth_gb_s, gflop_s, overhead_us and memory_bytes must be numbers, 0 or more");
+  if (!number("bandwidth_gb_s", h.bandwidth_gb_s) || !number("gflop_s", h.gflop_s) || !number("overhead_us", h.overhead_us) || !number("request_us", h.request_us) || !number("memory_bytes", memory) || memory > 1e15)
+    return bad_file(path + ": bandwidth_gb_s, gflop_s, overhead_us, request_us and memory_bytes must be numbers, 0 or more");
   h.memory_bytes = uint64_t(memory);
   for (const auto& [key, out] : {std::pair{"name", &h.name}, {"source", &h.source}}) {
     if (j.contains(key) && !j[key].is_string()) return bad_file(path + ": " + key + " is no string");
@@ -62,11 +63,11 @@ Result<Hardware> find_hardware(const std::string& name, int threads) {
   return h;
 }
 
-exec::CostModel cost_model(const Hardware& h, const ModelSizes& m) {
+exec::CostModel cost_model(const Hardware& h, const ModelSizes& m, uint64_t seed) {
   if (!h.step_cost.empty()) {
     auto learned = std::make_shared<sched::StepCost>();
     learned->restore(h.step_cost);
-    return [learned](const sched::StepShape& s) { return learned->predict(s); };
+    return [learned, rng = Rng(seed, 0x5bead)](const sched::StepShape& s) mutable { return learned->predict(s) * learned->spread(double(rng.uniform())); };
   }
   const double bytes_us = h.bandwidth_gb_s * 1e3, flops_us = h.gflop_s * 1e3;  // a microsecond
   return [=](const sched::StepShape& s) {

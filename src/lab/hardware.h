@@ -17,6 +17,7 @@ struct Hardware {
   double overhead_us = 0;         // of a step, whatever is in it
   uint64_t memory_bytes = 0;
   std::vector<double> step_cost;  // StepCost::state learned by a live server: used in place of the above where it is there
+  double request_us = 0;          // from a client's sending to the scheduler, and back with the first token: HTTP, tokens, threads
 };
 
 // What a model moves and computes.
@@ -29,6 +30,7 @@ struct ModelSizes {
 // "h100", "h200", "cpu" (measured now), or a JSON file with the keys of Hardware. Errors: kNotFound, kBadFile, kInvalidArgument.
 Result<Hardware> find_hardware(const std::string& name, int threads);
 
-exec::CostModel cost_model(const Hardware& hardware, const ModelSizes& sizes);
+// Of a learned model, steps of one shape differ as they did where it was learned, by a generator of this seed.
+exec::CostModel cost_model(const Hardware& hardware, const ModelSizes& sizes, uint64_t seed = 1);
 
 }  // namespace sluice::lab

@@ -97,6 +97,11 @@ static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::K
   return d;
 }
 
+// Of a host's process beside what is planned by sizes, as measured: code, libraries, threads and some open requests; a token's
+// strings and their index; a merge.
+static constexpr uint64_t kProcessBytes = 16'500'000, kTokenBytes = 165, kMergeBytes = 45;
+uint64_t vocabulary_bytes(uint64_t tokens, uint64_t merges) { return tokens * kTokenBytes + merges * kMergeBytes; }
+
 uint64_t available_memory(const kernels::KernelTable& kernels) {
   if (!kernels.host_memory) return kernels.free_bytes(kernels.device);
   uint64_t kib = 0;
@@ -114,8 +119,30 @@ uint64_t used_memory(const LoadedModel& m) {
   return m.memory.free_before > free ? m.memory.free_before - free : 0;
 }
 
-Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
-                               const kernels::KernelTable& kernels, const LoadOptions& o, uint64_t available) {
+WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTable& kernels) {
+  WeightSizes w;
+  w.file_bytes = file.file_bytes();
+  const auto length = [&](const char* key) {
+    const auto list = file.metadata().array<std::string>(key);
+    return list.ok() ? uint64_t((*list)->size()) : 0;
+  };
+  w.vocabulary_bytes = vocabulary_bytes(length("tokenizer.ggml.tokens"), length("tokenizer.ggml.merges"));
+  bool tied = true;
+  for (const format::TensorEntry& t : file.tensors()) {
+    if (!t.weight_format) continue;
+    if (t.name == "output.weight") tied = false;
+    if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
+      w.packed_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
+  }
+  const format::TensorEntry* e = file.find("token_embd.weight");
+  if (!e || !e->weight_format) return w;
+  if (tied) w.packed_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
+  (kernels.host_memory ? w.mapped_bytes : w.packed_bytes) += e->bytes.size();
+  return w;
+}
+
+Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& o,
+                               uint64_t available) {
   if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
     return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
   if (o.depth < 0 || o.depth > 2) return invalid(std::to_string(o.depth) + " is outside 0..2", "--depth");
@@ -126,27 +153,20 @@ Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::Mode
     return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
   SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
   MemoryPlan p;
-  p.file_bytes = file.file_bytes();
-  bool tied = true;
-  for (const format::TensorEntry& t : file.tensors()) {
-    if (!t.weight_format) continue;
-    if (t.name == "output.weight") tied = false;
-    if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
-      p.weights_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
-  }
-  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && e->weight_format && tied)
-    p.weights_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
-  if (const format::TensorEntry* e = file.find("token_embd.weight"); e && !kernels.host_memory)
-    p.weights_bytes += e->bytes.size();  // a host reads embeddings from the file's mapping
+  p.file_bytes = weights.file_bytes;
+  p.weights_bytes = weights.packed_bytes;
+  p.mapped_bytes = weights.mapped_bytes;
+  p.available_bytes = available;
   p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
   p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
   const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   p.activation_bytes += model::rope_bytes(spec, wanted_context);
+  if (kernels.host_memory) p.process_bytes = kProcessBytes + weights.vocabulary_bytes;
   if (!o.kv_memory.empty()) {
     SLUICE_ASSIGN(p.kv_bytes, parse_bytes(o.kv_memory, "--kv-memory"));
   } else {
-    const uint64_t fixed = p.weights_bytes + p.activation_bytes + (kernels.host_memory ? 0 : kDeviceReserve);
+    const uint64_t fixed = p.fixed() + (kernels.host_memory ? 0 : kDeviceReserve);
     const uint64_t left = available > fixed ? available - fixed : 0;
     const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token, useful = context_bytes * uint64_t(o.max_sequences);
     // A host's: at least one whole context where that fits.
@@ -188,6 +208,33 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   return {};
 }
 
+// What follows from the memory plan and the options.
+static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
+  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  m.device = device_options(o, kernels, kv_type);
+  m.device.total_blocks = m.memory.total_blocks;
+  m.scheduler = {};
+  m.scheduler.total_blocks = m.memory.total_blocks;
+  m.scheduler.block_tokens = o.block_tokens;
+  m.scheduler.max_sequences = o.max_sequences;
+  m.scheduler.max_step_tokens = step_tokens(o, kernels);
+  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
+  m.scheduler.max_context = m.memory.max_context;
+  m.scheduler.vocab = vocab;
+  m.scheduler.prefix_cache = o.prefix_cache;
+  return {};
+}
+
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o, uint64_t available) {
+  LoadedModel m = loaded;
+  const kernels::KernelTable& kernels = loaded.model->kernels();
+  SLUICE_ASSIGN(m.memory, plan_memory(loaded.weights, loaded.model->spec(), kernels, o, available));
+  m.memory.free_before = loaded.memory.free_before;
+  m.memory.max_context = std::min(m.memory.max_context, loaded.memory.max_context);  // the rotary tables end there
+  SLUICE_TRY(apply_options(o, kernels, loaded.model->spec().vocab, m));
+  return m;
+}
+
 Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
@@ -203,7 +250,10 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   m.tokenizer = *tokenizer;
   if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
   else m.chat_template_error = t.error().message;
-  auto memory = plan_memory(*file, *spec, *kernels, o, available_memory(*kernels));
+  model::ModelSpec planned = *spec;  // the vocabulary's size stands in the embedding
+  if (const format::TensorEntry* e = file->find("token_embd.weight")) planned.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
+  m.weights = weight_sizes(*file, *kernels);
+  auto memory = plan_memory(m.weights, planned, *kernels, o, available_memory(*kernels));
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
   if (!kernels->host_memory) {
@@ -218,17 +268,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
   m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
-  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
-  m.device = device_options(o, *kernels, kv_type);
-  m.device.total_blocks = m.memory.total_blocks;
-  m.scheduler.total_blocks = m.memory.total_blocks;
-  m.scheduler.block_tokens = o.block_tokens;
-  m.scheduler.max_sequences = o.max_sequences;
-  m.scheduler.max_step_tokens = step_tokens(o, *kernels);
-  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
-  m.scheduler.max_context = m.memory.max_context;
-  m.scheduler.vocab = spec->vocab;
-  m.scheduler.prefix_cache = o.prefix_cache;
+  SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;

@@ -36,12 +36,24 @@ struct LoadOptions {
   bool no_graphs = false;         // launch every kernel by itself
 };
 
+// Of a model's weights.
+struct WeightSizes {
+  uint64_t file_bytes = 0;
+  uint64_t packed_bytes = 0;      // in the backend's memory, embeddings included where it cannot read them from the file
+  uint64_t mapped_bytes = 0;      // embeddings that a host reads from the file's mapping
+  uint64_t vocabulary_bytes = 0;  // of the tokenizer
+};
+
 // Memory before loading: every term in bytes.
 struct MemoryPlan {
-  uint64_t file_bytes = 0, weights_bytes = 0, kv_bytes_per_token = 0, activation_bytes = 0, kv_bytes = 0;
+  uint64_t file_bytes = 0, weights_bytes = 0, mapped_bytes = 0, kv_bytes_per_token = 0, kv_bytes = 0;
+  uint64_t activation_bytes = 0;  // what a step takes, scratch and the rotary tables
+  uint64_t process_bytes = 0;     // on a host: code, libraries, vocabulary, threads, requests
   uint64_t free_before = 0;       // on a device: free when it was planned
+  uint64_t available_bytes = 0;   // of the machine or device, when it was planned
   int total_blocks = 0, max_context = 0;
-  uint64_t total() const { return weights_bytes + activation_bytes + kv_bytes; }
+  uint64_t fixed() const { return weights_bytes + mapped_bytes + activation_bytes + process_bytes; }  // whatever the cache
+  uint64_t total() const { return fixed() + kv_bytes; }
 };
 
 struct LoadedModel {
@@ -50,6 +62,7 @@ struct LoadedModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // may be null
   std::string chat_template_error;                          // why there is none though the file has one
   std::string name;
+  WeightSizes weights;
   MemoryPlan memory;
   exec::DeviceOptions device;
   sched::SchedulerOptions scheduler;
@@ -71,7 +84,7 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 // latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a
 // prompt then takes up to three times as long as alone. throughput: prompts go as they come. step_ms > 0: a bound of that much.
-constexpr double kPromptRoom = 0.45;
+constexpr double kPromptRoom = 0.5;
 Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out);
 
 // Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
@@ -79,11 +92,16 @@ constexpr uint64_t kDeviceReserve = uint64_t{3} << 29;
 
 // Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty. On a host the cache takes a
 // quarter of what is left, on a device all but kDeviceReserve, never more than every sequence could use.
-Result<MemoryPlan> plan_memory(const format::WeightFile& file, const model::ModelSpec& spec,
-                               const kernels::KernelTable& kernels, const LoadOptions& options, uint64_t available_bytes);
+Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& options,
+                               uint64_t available_bytes);
+uint64_t vocabulary_bytes(uint64_t tokens, uint64_t merges);  // of a tokenizer
+WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTable& kernels);
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
+// The same weights with other options of cache, batching and threads, and so much memory for a cache whose size they leave open.
+// Errors: as plan_memory.
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options, uint64_t available_bytes);
 Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
 
 }  // namespace sluice::lab

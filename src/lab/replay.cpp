@@ -73,6 +73,9 @@ class Replay {
     s.request_class = j.at("batch").get<bool>() ? sched::RequestClass::kBatch : sched::RequestClass::kInteractive;
     s.cache_salt = j.at("cache_salt").get<uint64_t>();
     s.share_key = j.at("share_key").get<uint64_t>();
+    s.share_weight = j.at("share_weight").get<double>();
+    s.ttft_target_us = j.at("ttft_target_us").get<TimeUs>();
+    s.tpot_target_us = j.at("tpot_target_us").get<TimeUs>();
     s.prompt_logprobs = j.at("prompt_logprobs").get<int>();
     const auto penalties = j.at("penalties").get<std::array<float, 3>>();
     s.sampling.repetition_penalty = penalties[0];
@@ -82,6 +85,7 @@ class Replay {
     s.include_stop = j.value("include_stop", false);
     s.keep_special = j.value("keep_special", false);
     require(s.stop.empty() || tokenizer_, "a request has stop strings: name the model, whose tokens say where they end");
+    require(s.share_weight > 0 && s.ttft_target_us >= 0 && s.tpot_target_us >= 0, "a request's weight or targets are out of range");
     require(!s.prompt.empty() && s.n >= 1 && s.n <= 256 && s.max_tokens >= 0 &&
                 sched::Scheduler::fits(scheduler_->options(), int64_t(s.prompt.size()), s.max_tokens).ok(), "a request is out of range");
     s.sink = std::make_shared<NullSink>();
@@ -122,7 +126,8 @@ class Replay {
       token.token = t;
       result.rows.push_back(token);
     }
-    scheduler_->commit(result, j.at("now").get<TimeUs>(), j.at("took_us").get<TimeUs>());
+    sched::StepOutcome outcome;
+    scheduler_->commit(result, j.at("now").get<TimeUs>(), j.at("took_us").get<TimeUs>(), outcome);
   }
 
  public:

@@ -56,7 +56,7 @@ class Simulation {
     while (next_ < arrivals_.size() || !scheduler_.idle()) {
       if (scheduler_.idle()) {
         batch_.clear();
-        now_ = std::max(now_, arrival_us(next_));
+        now_ = std::max(now_, seen_us(next_));
       }
       admit_due();
       step();
@@ -67,12 +67,13 @@ class Simulation {
 
  private:
   TimeUs arrival_us(size_t i) const { return TimeUs(arrivals_[i].at_s * 1e6); }
+  TimeUs seen_us(size_t i) const { return arrival_us(i) + TimeUs(o_.request_us); }  // by the scheduler
 
   // The scheduler's queue is kept short: what waits longer waits here, in the same order.
   void admit_due() {
     const size_t limit = size_t(o_.scheduler.max_sequences);
     if (o_.static_batches && !scheduler_.idle()) return;
-    while (next_ < arrivals_.size() && arrival_us(next_) <= now_ && size_t(scheduler_.num_waiting()) < limit) {
+    while (next_ < arrivals_.size() && seen_us(next_) <= now_ && size_t(scheduler_.num_waiting()) < limit) {
       const Arrival& a = arrivals_[next_];
       sched::Submission s;
       s.prompt.resize(size_t(a.prompt_tokens));
@@ -95,10 +96,12 @@ class Simulation {
     const TimeUs took = executor_.took_us();
     now_ += took;
     count_waste();
-    sched::StepOutcome outcome = scheduler_.commit(*executor_.collect(), now_, took);
+    SLUICE_CHECK(executor_.collect(result_).ok());
+    outcome_.clear();
+    scheduler_.commit(result_, now_, took, outcome_);
     ++r_.steps;
-    for (sched::Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
-    for (const sched::Finished& f : outcome.finished) note(f);
+    for (sched::Delivery& d : outcome_.deliveries) d.sink->push(std::move(d.event));
+    for (const sched::Finished& f : outcome_.finished) note(f);
   }
 
   // Members of a static batch that have ended: each still computes one token and holds its cache.
@@ -153,6 +156,8 @@ class Simulation {
   Rng rng_;
   sched::Scheduler scheduler_;
   exec::SimExecutor executor_;
+  sched::StepResult result_;
+  sched::StepOutcome outcome_;
   SimulateReport r_;
   TimeUs now_ = 0;
   size_t next_ = 0;

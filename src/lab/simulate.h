@@ -16,6 +16,7 @@ struct SimulateOptions {
   bool keep_finished = true;      // ... and its finished members' slots are computed until then
   int reserve_tokens = 0;         // > 0: every request holds cache for so many tokens while it runs (contiguous allocation)
   double slo_ttft_ms = 0, slo_tpot_ms = 0;
+  double request_us = 0;          // see Hardware
   uint64_t seed = 1;
 };
 

@@ -8,7 +8,8 @@
 
 namespace sluice::lab {
 
-std::string step_cost_path(const LoadedModel& model);
+// pool: of several; empty: there is one.
+std::string step_cost_path(const LoadedModel& model, const std::string& pool);
 // Empty where there is none, or none that can be used.
 std::vector<double> read_step_cost(const std::string& path);
 // Written under another name and renamed; a failure costs what was learned, no more.

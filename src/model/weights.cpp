@@ -32,6 +32,7 @@ class Loader {
     weights_.layers.resize(size_t(spec_.num_layers));
     for (int i = 0; i < spec_.num_layers; ++i) SLUICE_TRY(load_layer(i));
     SLUICE_TRY(pack(threads, progress));
+    file_->keep_only(kernels_.host_memory ? weights_.embedding : nullptr);  // the rest lives in its packed form
     return std::move(weights_);
   }
 

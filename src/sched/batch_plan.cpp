@@ -21,6 +21,13 @@ void BatchPlan::clear() {
   rows.clear();
 }
 
+void BatchPlan::reserve(size_t tokens, size_t sequences, size_t blocks) {
+  for (auto* v : {&token_ids, &positions, &sequence_of}) v->reserve(tokens);
+  for (auto* v : {&query_begin, &kv_len, &block_begin}) v->reserve(sequences + 1);
+  block_ids.reserve(blocks);
+  rows.reserve(sequences);
+}
+
 void BatchPlan::validate(int total_blocks, int vocab, int rows_before) const {
   const int T = num_tokens(), S = num_sequences();
   SLUICE_CHECK(int(positions.size()) == T && int(sequence_of.size()) == T);

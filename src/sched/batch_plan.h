@@ -42,6 +42,7 @@ struct BatchPlan {
   int num_sequences() const { return int(kv_len.size()); }
   bool empty() const { return token_ids.empty(); }
   void clear();
+  void reserve(size_t tokens, size_t sequences, size_t blocks);
   // Aborts when the arrays contradict one another or a block is written by two sequences. total_blocks, vocab: bounds.
   // rows_before: output rows of the plan that runs ahead of this one, 0 when none does.
   void validate(int total_blocks, int vocab, int rows_before = 0) const;

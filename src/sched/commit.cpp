@@ -1,18 +1,18 @@
 // Scheduler, second half: what a step's result means - tokens, stops, limits, ends.
 #include <algorithm>
+#include <limits>
 
 #include "sched/scheduler.h"
 
 namespace sluice::sched {
 
-StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us) {
+void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome) {
   SLUICE_CHECK(num_flights_ > 0 && result.rows.size() == flight(0).plan.rows.size());
   Flight& landed = flight(0);
   first_flight_ = (first_flight_ + 1) % kMaxFlights;
   --num_flights_;
   ++counters_.steps;
   if (took_us > 0) cost_.observe(landed.shape, took_us);
-  StepOutcome outcome;
   const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
   for (size_t i = 0; i < landed.work.size(); ++i) {
@@ -26,7 +26,7 @@ StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_
       s->planned -= landed.work[i].count;
       const int of_prompt = std::max(0, std::min(s->computed, s->prompt_tokens) - before);
       outcome.computed_prompt_tokens += of_prompt;
-      shares_.charge(s->request->submission.share_key, of_prompt, 0);
+      shares_.charge(s->request->submission.share_key, of_prompt, 0, s->request->submission.share_weight);
       index_full_blocks(s);
     }
     land(s);
@@ -35,7 +35,6 @@ StepOutcome Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_
       else report_prompt_score(s, result.rows[r], outcome);
     }
   }
-  return outcome;
 }
 
 void Scheduler::land(Sequence* s) {
@@ -86,7 +85,7 @@ void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeU
   s->last_token_us = now;
   s->tokens.push_back(token.token);
   ++outcome.generated_tokens;
-  shares_.charge(sub.share_key, 0, 1);
+  shares_.charge(sub.share_key, 0, 1, sub.share_weight);
   e.has_token = true;
   e.sample = token;
   const auto& stops = s->request->stop_tokens;
@@ -127,8 +126,11 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
   f.prompt_tokens = s->prompt_tokens;
   f.generated_tokens = s->generated();
   f.reason = event.finish;
+  f.ttft_target_us = sub.ttft_target_us;
+  f.tpot_target_us = sub.tpot_target_us;
   f.last_choice = --s->request->open_choices == 0;
   if (f.last_choice) shares_.close(sub.share_key);
+  if (f.last_choice && !s->request->begun) waiting_tokens_ -= int64_t(sub.prompt.size());
   outcome.finished.push_back(f);
   if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);
   outcome.deliveries.push_back({sub.sink, std::move(event)});
@@ -153,7 +155,6 @@ void Scheduler::forget(Sequence* s) {
 
 int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
   int ended = 0;
-  std::vector<Sequence*> gone;
   for (auto& s : sequences_) {
     Request& r = *s->request;
     if (!r.cancelled && r.submission.cancelled && r.submission.cancelled->load(std::memory_order_relaxed)) {
@@ -161,16 +162,43 @@ int Scheduler::reap_cancelled(TimeUs now, StepOutcome& outcome) {
       ++ended;
     }
   }
+  const bool some_expired = now >= next_expiry_us_ && expire(now);
+  if (ended == 0 && !some_expired) return 0;
   // Only now: a flag that is set while the samples of a request are looked at ends all of them together.
+  std::vector<Sequence*> gone;
   for (auto& s : sequences_)
-    if (s->request->cancelled) gone.push_back(s.get());
+    if (s->request->cancelled || s->request->expired) gone.push_back(s.get());
   for (Sequence* s : gone) {
     TokenEvent e;
     e.choice = s->sampling.choice;
     e.finish = FinishReason::kCancelled;
+    if (s->request->expired) {
+      e.finish = FinishReason::kError;
+      e.error = {ErrorCode::kOverloaded, "the request waited " + std::to_string((now - s->request->submission.arrived_us) / 1000) +
+                     " ms and was not begun; it may wait " + std::to_string(s->request->submission.queue_timeout_us / 1000) + " ms", {}};
+      if (s->sampling.choice == 0) {
+        ++outcome.expired;
+        ++ended;
+      }
+    }
     finish(s, std::move(e), now, outcome);
   }
   return ended;
+}
+
+TimeUs Scheduler::expiry_of(const Request& r) const {
+  return r.submission.queue_timeout_us > 0 && !r.begun ? r.submission.arrived_us + r.submission.queue_timeout_us : std::numeric_limits<TimeUs>::max();
+}
+
+bool Scheduler::expire(TimeUs now) {
+  bool any = false;
+  next_expiry_us_ = std::numeric_limits<TimeUs>::max();
+  for (auto& s : sequences_) {
+    const TimeUs at = expiry_of(*s->request);
+    if (now >= at) any = s->request->expired = true;
+    else next_expiry_us_ = std::min(next_expiry_us_, at);
+  }
+  return any;
 }
 
 void Scheduler::fail_all(const Error& error, StepOutcome& outcome) {

@@ -55,7 +55,11 @@ struct Submission {
   int32_t prompt_logprobs = -1;         // as num_logprobs, for prompt positions; >= 0 takes no prefix hits
   RequestClass request_class = RequestClass::kInteractive;
   uint64_t cache_salt = 0;
-  uint64_t share_key = 0;               // who is served; keys share what there is evenly
+  uint64_t share_key = 0;               // who is served; keys share what there is, by weight
+  double share_weight = 1;
+  // Hints; 0: none. When the first token is wanted after arrival, and how far apart the others.
+  TimeUs ttft_target_us = 0, tpot_target_us = 0;
+  TimeUs queue_timeout_us = 0;          // after arrival; a request that no step has taken by then ends with kOverloaded; 0: never
   std::shared_ptr<ResponseSink> sink;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set by the edge when the client is gone; read every step
   TimeUs arrived_us = 0;

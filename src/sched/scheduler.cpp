@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace sluice::sched {
 namespace {
 
-constexpr int kLeastChunk = 8;  // tokens by which a prompt moves on in a step that has no time left for it
+constexpr TimeUs kUsualTtft = 2'000'000;  // when a first token is due that nobody said a time for
+constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
+constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
 
 bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }
 
@@ -16,11 +19,12 @@ bool Scheduler::ByRank::operator()(const Sequence* a, const Sequence* b) const {
 
 Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Tokenizer> tokenizer)
     : options_(options), tokenizer_(std::move(tokenizer)), pool_(options.total_blocks),
-      index_(options.block_tokens, options.total_blocks) {
+      index_(options.block_tokens, options.total_blocks), next_expiry_us_(kNever) {
   SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
   SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
   for (Flight& f : flights_) {
     f.plan.block_tokens = options_.block_tokens;
+    f.plan.reserve(size_t(options_.max_step_tokens), size_t(options_.max_sequences), size_t(options_.total_blocks));
     f.plan.clear();
   }
 }
@@ -57,6 +61,8 @@ void Scheduler::admit(Submission submission) {
   }
   request->open_choices = sub.n;
   shares_.open(sub.share_key);
+  waiting_tokens_ += int64_t(sub.prompt.size());
+  next_expiry_us_ = std::min(next_expiry_us_, expiry_of(*request));
   const uint64_t order = next_order_++;
   Sequence* leader = nullptr;
   for (int i = 0; i < sub.n; ++i) {
@@ -65,6 +71,7 @@ void Scheduler::admit(Submission submission) {
     s->sampling = sub.sampling;
     s->sampling.choice = i;
     s->order = order << 8 | uint64_t(i);
+    s->due_us = sub.arrived_us + (sub.ttft_target_us > 0 ? sub.ttft_target_us : kUsualTtft);
     s->tokens = sub.prompt;
     s->tokens.reserve(sub.prompt.size() + size_t(sub.max_tokens));
     s->prompt_tokens = int(sub.prompt.size());
@@ -126,16 +133,28 @@ void Scheduler::advance_running() {
     }
     for (Sequence* s : order_)
       if (s->running && (wanted_tokens(s) == 1) == decodes) advance(s);
-    if (decodes) decodes_us_ = interactive_shape_.tokens > 0 ? cost_.predict(interactive_shape_) : 0;
+    if (decodes) note_decodes();
+  }
+}
+
+void Scheduler::note_decodes() {
+  decodes_us_ = interactive_shape_.tokens > 0 ? cost_.predict(interactive_shape_) : 0;
+  wanted_us_ = 0;
+  for (const Work& w : making_->work) {
+    if (!is_interactive(w.sequence)) continue;
+    const TimeUs target = w.sequence->request->submission.tpot_target_us;
+    wanted_us_ = target > 0 && wanted_us_ > 0 ? std::min(wanted_us_, target) : target;
+    if (target == 0) return;
   }
 }
 
 int Scheduler::fitting(const Sequence* s, int count) const {
   const bool interactive = is_interactive(s);
-  if (!interactive_here_ || (interactive && count == 1)) return count;
+  if ((!interactive_here_ && options_.step_us == 0) || (interactive && count == 1)) return count;
   double limit = options_.step_us > 0 ? double(options_.step_us) : HUGE_VAL;
-  if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room) * decodes_us_);
-  if (!interactive) limit = std::min(limit, (1 + options_.batch_room) * cost_.predict(interactive_shape_));
+  if (wanted_us_ > 0) limit = std::min(limit, kTargetRoom * double(wanted_us_));
+  else if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room) * decodes_us_);
+  if (!interactive && interactive_here_) limit = std::min(limit, (1 + options_.batch_room) * cost_.predict(interactive_shape_));
   const auto fits = [&](int n) {
     StepShape shape = making_->shape;
     shape.add(n, s->scheduled() + n, s->scheduled() + n == s->expected());
@@ -145,8 +164,9 @@ int Scheduler::fitting(const Sequence* s, int count) const {
   int most = 0;
   for (int step = 1 << 20; step > 0; step /= 2)
     if (most + step < count && fits(most + step)) most += step;
-  // Whatever the bound, each class moves on: a prompt by a little, batch work by one sequence.
-  return std::max(most, moved_[int(s->request_class())] ? 0 : std::min(count, kLeastChunk));
+  // Whatever the bound, each class moves on: a prompt by a token, batch work by one sequence. More than a token of a long prompt
+  // can cost what all decodes do.
+  return std::max(most, moved_[int(s->request_class())] ? 0 : 1);
 }
 
 void Scheduler::advance(Sequence* s) {
@@ -268,6 +288,9 @@ bool Scheduler::try_start(Sequence* s, TimeUs now) {
     return false;
   }
   waiting_.erase(s);
+  if (!s->request->begun) waiting_tokens_ -= int64_t(s->request->submission.prompt.size());
+  counters_.begun += !s->request->begun;
+  s->request->begun = true;
   s->running = true;
   running_.insert(std::lower_bound(running_.begin(), running_.end(), s, ByRank{}), s);
   if (!s->admitted_once) {
@@ -276,6 +299,9 @@ bool Scheduler::try_start(Sequence* s, TimeUs now) {
     s->cached_prompt = s->computed;
     counters_.prefix_query_tokens += uint64_t(s->prompt_tokens);
     counters_.prefix_hit_tokens += uint64_t(s->computed);
+    const size_t most = size_t((s->tokens.capacity() + size_t(B) - 1) / size_t(B));  // so that decoding allocates nothing
+    s->blocks.reserve(most);
+    s->keys.reserve(most);
   }
   advance(s);
   return true;

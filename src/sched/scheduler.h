@@ -31,9 +31,10 @@ struct SchedulerOptions {
   int block_tokens = 16;        // a multiple of 16, 16..256
   int max_sequences = 64;       // running at once
   int max_step_tokens = 512;    // a step's budget; at least max_sequences
-  // What prompts may make of a step while interactive requests are there: so many microseconds, or so much longer than its
-  // interactive decodes alone would be (where there are any). 0 and below 0: no such bound; neither: prompts are bound by
-  // max_step_tokens alone.
+  // What a step may come to: so many microseconds (0: no such bound); and, while interactive requests are there, so much longer
+  // than its interactive decodes alone would be, where there are any (below 0: no such bound). With neither, prompts are bound by
+  // max_step_tokens alone. Where every interactive sequence that decodes told how far apart it wants its tokens (tpot_target_us),
+  // the nearest of these stands in the place of prompt_room.
   TimeUs step_us = 0;
   double prompt_room = -1;
   double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
@@ -54,18 +55,29 @@ struct Finished {
   int prompt_tokens = 0, generated_tokens = 0;
   FinishReason reason = FinishReason::kNone;
   bool last_choice = false;   // its request is over
+  TimeUs ttft_target_us = 0, tpot_target_us = 0;
 };
 
+// Kept by the caller from step to step and cleared, not freed: a steady state allocates nothing.
 struct StepOutcome {
   std::vector<Delivery> deliveries;
   std::vector<Finished> finished;
   std::vector<TimeUs> first_token_waits_us;   // arrival to first token, of choices that just had theirs
   std::vector<TimeUs> queue_waits_us;         // arrival to first admission
   int computed_prompt_tokens = 0, generated_tokens = 0;
+  int expired = 0;            // requests that waited too long
+
+  void clear() {
+    deliveries.clear();
+    finished.clear();
+    first_token_waits_us.clear();
+    queue_waits_us.clear();
+    computed_prompt_tokens = generated_tokens = expired = 0;
+  }
 };
 
 struct Counters {
-  uint64_t preemptions = 0, prefix_query_tokens = 0, prefix_hit_tokens = 0, steps = 0;
+  uint64_t preemptions = 0, prefix_query_tokens = 0, prefix_hit_tokens = 0, steps = 0, begun = 0;  // begun: requests
 };
 
 class Scheduler {
@@ -79,7 +91,7 @@ class Scheduler {
 
   // Takes a request (fits() holds) and queues its samples.
   void admit(Submission submission);
-  // Marks every request whose cancelled flag is set; their sequences end here. Returns how many requests ended.
+  // Ends every request whose cancelled flag is set, and those that no step has taken in their queue_timeout. Returns how many.
   int reap_cancelled(TimeUs now, StepOutcome& outcome);
   // Ends everything with an error (a device fault, a shutdown).
   void fail_all(const Error& error, StepOutcome& outcome);
@@ -87,15 +99,16 @@ class Scheduler {
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
-  // The result of the oldest plan in flight. Decides stops, limits and finishes. took_us: how long the step ran, for StepCost;
-  // 0: not measured.
-  StepOutcome commit(const StepResult& result, TimeUs now, TimeUs took_us = 0);
+  // The result of the oldest plan in flight. Decides stops, limits and finishes; what follows is added to the outcome. took_us:
+  // how long the step ran, for StepCost; 0: not measured.
+  void commit(const StepResult& result, TimeUs now, TimeUs took_us, StepOutcome& outcome);
   int num_in_flight() const { return num_flights_; }
   static constexpr int kMaxFlights = 2;
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
   int num_running() const { return int(running_.size()); }
   int num_waiting() const { return int(waiting_.size()); }
+  int64_t waiting_tokens() const { return waiting_tokens_; }  // of prompts that no step has taken
   const kv::BlockPool& pool() const { return pool_; }
   const Counters& counters() const { return counters_; }
   const SchedulerOptions& options() const { return options_; }
@@ -119,6 +132,9 @@ class Scheduler {
   void advance(Sequence* s);                       // gives s as many tokens of this step as budget, time and blocks allow
   int fitting(const Sequence* s, int count) const; // of `count` tokens of s, how many the step's time has room for
   void advance_running();
+  void note_decodes();                             // what those in the plan so far come to, and want
+  TimeUs expiry_of(const Request& r) const;
+  bool expire(TimeUs now);                         // marks those whose time is over; whether there were any
   void admit_waiting(TimeUs now);
   Sequence* next_waiting() const;                  // of the best class, of the key served least, the first; null: none may start
   bool try_start(Sequence* s, TimeUs now);
@@ -160,9 +176,12 @@ class Scheduler {
   bool interactive_here_ = false;
   StepShape interactive_shape_;
   double decodes_us_ = 0;                          // predicted, of the interactive decodes in it
+  TimeUs wanted_us_ = 0;                           // the nearest tpot target of those; 0 unless each has one
   bool full_[2] = {}, moved_[2] = {};
   bool wants_room_ = false;                        // somebody waits for a preemption: do not run ahead
   uint64_t next_order_ = 0;
+  int64_t waiting_tokens_ = 0;
+  TimeUs next_expiry_us_;                          // no request expires before
   Counters counters_;
 };
 

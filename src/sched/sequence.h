@@ -20,13 +20,15 @@ struct Request {
   std::vector<TokenId> banned_early;   // never sampled before min_tokens: all of the above
   std::vector<Sequence*> samples;      // those that live
   int open_choices = 0;
-  bool cancelled = false;
+  bool cancelled = false, expired = false;
+  bool begun = false;                  // a step has taken it
 };
 
 struct Sequence {
   std::shared_ptr<Request> request;
   sample::SamplingParams sampling;     // with this sample's choice index
-  uint64_t order = 0;                  // arrival; smaller is served first within a class
+  uint64_t order = 0;                  // arrival
+  TimeUs due_us = 0;                   // when its first token is wanted: within a class, who is due first is served first
   std::vector<TokenId> tokens;         // known: prompt and output
   int prompt_tokens = 0;
   int computed = 0;                    // tokens whose keys and values are in the cache
@@ -56,7 +58,7 @@ struct Sequence {
   // True when this one is served before the other.
   bool before(const Sequence& other) const {
     if (request_class() != other.request_class()) return request_class() < other.request_class();
-    return order < other.order;
+    return due_us != other.due_us ? due_us < other.due_us : order < other.order;
   }
 };
 

@@ -13,8 +13,10 @@ class Shares {
  public:
   void open(uint64_t key);   // a request of the key arrived
   void close(uint64_t key);  // and ended
-  // Tokens computed of prompts, and generated: a generated one costs its own step and counts twice.
-  void charge(uint64_t key, int prompt_tokens, int generated_tokens) { entries_[key].served += prompt_tokens + 2.0 * generated_tokens; }
+  // Tokens computed of prompts, and generated: a generated one costs its own step and counts twice. weight > 0: of the key's share.
+  void charge(uint64_t key, int prompt_tokens, int generated_tokens, double weight = 1) {
+    entries_[key].served += (prompt_tokens + 2.0 * generated_tokens) / weight;
+  }
   double served(uint64_t key) const;
   // Keys with open requests: with one alone there is nothing to share.
   int num_active() const { return active_; }

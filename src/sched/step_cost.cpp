@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 
 namespace sluice::sched {
 namespace {
@@ -14,6 +15,9 @@ constexpr double kMaxMiss = 1;         // one stalled step must not bend the mod
 constexpr int kBends[] = {16, 64, 192, 512};  // tokens
 constexpr size_t kSlopes = 1 + std::size(kBends), kOthers = 1 + kSlopes;  // terms of tokens, then what else there is
 constexpr uint64_t kKnownAfter = 4;
+constexpr double kMaxReference = 2;    // a prediction further off than this is no measure of errors
+constexpr double kQuantiles[StepCost::kSpread] = {0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995, 1};
+constexpr uint64_t kLeastRatios = 64;  // for a spread of one's own
 
 // Each near 1 for steps of common sizes.
 std::array<double, StepCost::kTerms> terms(const StepShape& s) {
@@ -46,14 +50,15 @@ double StepCost::predict(const StepShape& s) const {
 
 void StepCost::observe(const StepShape& shape, TimeUs took_us) {
   const double ms = double(std::max<TimeUs>(took_us, 1)) / 1000;
-  if (observed_ >= kKnownAfter) errors_[num_errors_++ % kErrors] = float(std::abs(predict(shape) / 1000 - ms) / ms);
+  const double predicted = predict(shape) / 1000;
+  if (predicted > 0) ratios_[num_ratios_++ % kErrors] = float(ms / predicted);
   if (observed_++ == 0)
     for (int i = 0; i < kTerms; ++i) spread_[size_t(i)][size_t(i)] = kFirstSpread;
-  // Least squares on terms / ms against 1: every step's relative error counts alike.
+  const double reference = predicted > 0 ? std::clamp(predicted, ms / kMaxReference, ms * kMaxReference) : ms;
   auto x = terms(shape);
-  for (double& v : x) v /= ms;
+  for (double& v : x) v /= reference;
   std::array<double, kTerms> gain{};
-  double miss = 1, scale = kForget;
+  double miss = ms / reference, scale = kForget;
   for (size_t i = 0; i < kTerms; ++i) {
     for (size_t j = 0; j < kTerms; ++j) gain[i] += spread_[i][j] * x[j];
     miss -= x[i] * weight_[i];
@@ -72,28 +77,56 @@ void StepCost::observe(const StepShape& shape, TimeUs took_us) {
 }
 
 double StepCost::error_p90() const {
-  const size_t n = size_t(std::min<uint64_t>(num_errors_, kErrors));
+  const size_t n = size_t(std::min<uint64_t>(num_ratios_, kErrors));
   if (n == 0) return 0;
-  std::array<float, kErrors> sorted = errors_;
+  std::array<float, kErrors> sorted;
+  for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(1 / ratios_[i] - 1);
   const auto at = sorted.begin() + ptrdiff_t(n * 9 / 10);
   std::nth_element(sorted.begin(), at, sorted.begin() + ptrdiff_t(n));
   return double(*at);
+}
+
+std::array<double, StepCost::kSpread> StepCost::spread_quantiles() const {
+  if (num_ratios_ < kLeastRatios) return known_spread_;
+  const size_t n = size_t(std::min<uint64_t>(num_ratios_, kErrors));
+  std::array<float, kErrors> sorted = ratios_;
+  std::sort(sorted.begin(), sorted.begin() + ptrdiff_t(n));
+  const double mean = std::accumulate(sorted.begin(), sorted.begin() + ptrdiff_t(n), 0.0) / double(n);
+  std::array<double, kSpread> out;
+  for (size_t i = 0; i < kSpread; ++i) out[i] = double(sorted[size_t(kQuantiles[i] * double(n - 1))]) / mean;
+  return out;
+}
+
+double StepCost::spread(double u) const {
+  const auto known = spread_quantiles();
+  if (known[kSpread - 1] <= 0) return 1;
+  size_t i = 1;
+  while (i + 1 < kSpread && kQuantiles[i] < u) ++i;
+  const double part = (u - kQuantiles[i - 1]) / (kQuantiles[i] - kQuantiles[i - 1]);
+  return known[i - 1] + std::clamp(part, 0.0, 1.0) * (known[i] - known[i - 1]);
 }
 
 std::vector<double> StepCost::state() const {
   std::vector<double> out{double(observed_)};
   out.insert(out.end(), weight_.begin(), weight_.end());
   for (const auto& row : spread_) out.insert(out.end(), row.begin(), row.end());
+  const auto spread = spread_quantiles();
+  out.insert(out.end(), spread.begin(), spread.end());
   return out;
 }
 
 bool StepCost::restore(std::span<const double> state) {
-  if (state.size() != 1 + kTerms + kTerms * kTerms || !(state[0] >= 0 && state[0] < 1e15)) return false;
+  constexpr size_t kModel = 1 + kTerms + kTerms * kTerms;
+  if (state.size() != kModel + kSpread || !(state[0] >= 0 && state[0] < 1e15)) return false;
   for (double v : state)
     if (!std::isfinite(v)) return false;
+  const auto spread = state.subspan(kModel);
+  if (!std::is_sorted(spread.begin(), spread.end()) || spread.front() < 0) return false;
   observed_ = uint64_t(state[0]);
   std::copy_n(state.begin() + 1, kTerms, weight_.begin());
   for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 1 + kTerms + ptrdiff_t(i * kTerms), kTerms, spread_[i].begin());
+  std::copy(spread.begin(), spread.end(), known_spread_.begin());
+  num_ratios_ = 0;
   return true;
 }
 

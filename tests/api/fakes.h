@@ -184,7 +184,7 @@ struct Bench {
     model.max_context = max_context;
     model.tokenizer = std::make_shared<FakeTokenizer>(has_bos);
     model.chat_template = std::move(chat);
-    service = std::make_unique<Service>(std::move(options), std::move(model), std::shared_ptr<EnginePort>(engine));
+    service = std::make_unique<Service>(std::move(options), std::move(model), std::vector<Pool>{{.engine = engine}});
   }
   std::unique_ptr<http::Exchange> open(std::string method, std::string path, std::string body = {}, http::Headers headers = {}) {
     auto e = service->handle({std::move(method), std::move(path), {}, std::move(headers), std::move(body), "127.0.0.1"});

@@ -50,7 +50,7 @@ TEST(Service, HealthTellsWhy) {
 
 TEST(Service, Authentication) {
   ServiceOptions options;
-  options.api_keys = {"secret-1", "other"};
+  options.api_keys = {*parse_api_key("secret-1"), *parse_api_key("other,class=batch")};
   Bench b(options);
   for (const char* path : {"/v1/models", "/metrics", "/load", "/nope"}) {
     auto r = b.ask("GET", path);
@@ -124,7 +124,7 @@ TEST(Service, MetricsFormat) {
   b.engine->stats_.time_to_first_token.observe(0.05);
   auto r = b.ask("GET", "/metrics");
   EXPECT_EQ(r.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
-  for (const char* line : {"sluice_prompt_tokens_total{model=\"tiny\"} 12345\n",
+  for (const char* line : {"sluice_prompt_tokens_total{model=\"tiny\",pool=\"default\"} 12345\n",
                            "vllm:prompt_tokens_total{model_name=\"tiny\",engine=\"0\"} 12345\n",
                            "vllm:kv_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.4\n",
                            "vllm:gpu_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.4\n",

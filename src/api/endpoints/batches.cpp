@@ -95,7 +95,7 @@ Result<Json> answer(Call& call, store::JobStore& store) {
 std::unique_ptr<http::Exchange> handle(Call&& call) {
   return answer_from_store(std::move(call), [](Call& c, store::JobStore& store) {
     const auto body = answer(c, store);
-    return body.ok() ? json_reply(200, *body) : error_reply(body.error(), *c.context->engine);
+    return body.ok() ? json_reply(200, *body) : error_reply(body.error(), c.context->front());
   });
 }
 

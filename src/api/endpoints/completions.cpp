@@ -5,7 +5,7 @@ namespace sluice::api {
 namespace {
 
 std::unique_ptr<http::Exchange> handle(Call&& call) {
-  auto generation = read_completion(call.request.body, *call.context);
+  auto generation = read_completion(call);
   return generate(std::move(call), std::move(generation));
 }
 

@@ -21,7 +21,7 @@ Result<Json> detokenize(const Context& context, const std::string& text) {
 
 std::unique_ptr<http::Exchange> handle(Call&& call) {
   const auto reply = detokenize(*call.context, call.request.body);
-  return reply.ok() ? json_reply(200, *reply) : error_reply(reply.error(), *call.context->engine);
+  return reply.ok() ? json_reply(200, *reply) : error_reply(reply.error(), call.context->front());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ constexpr size_t kMaxFilenameBytes = 255;
 constexpr int64_t kMaxPage = 10'000;
 
 std::unique_ptr<http::Exchange> reply(const Call& call, const Result<Json>& body) {
-  return body.ok() ? json_reply(200, *body) : error_reply(body.error(), *call.context->engine);
+  return body.ok() ? json_reply(200, *body) : error_reply(body.error(), call.context->front());
 }
 
 Status check_filename(const std::string& name) {
@@ -80,7 +80,7 @@ Result<Json> remove(const std::string& id, store::JobStore& store) {
 
 std::unique_ptr<http::Exchange> content(Call& call, const std::string& id, store::JobStore& store) {
   const auto file = store.file(id);
-  return file.ok() ? file_content(call, *file) : error_reply(file.error(), *call.context->engine);
+  return file.ok() ? file_content(call, *file) : error_reply(file.error(), call.context->front());
 }
 
 std::unique_ptr<http::Exchange> one(Call& call, store::JobStore& store) {
@@ -90,7 +90,7 @@ std::unique_ptr<http::Exchange> one(Call& call, store::JobStore& store) {
   if (call.request.method == "DELETE") return reply(call, remove(call.rest, store));
   if (wants_content) return content(call, id, store);
   const auto file = store.file(id);
-  return file.ok() ? json_reply(200, file_json(*file)) : error_reply(file.error(), *call.context->engine);
+  return file.ok() ? json_reply(200, file_json(*file)) : error_reply(file.error(), call.context->front());
 }
 
 std::unique_ptr<http::Exchange> handle(Call&& call) {

@@ -9,8 +9,12 @@ std::unique_ptr<http::Exchange> handle(Call&& call) {
   const Context& context = *call.context;
   std::string reason;
   if (context.draining.load()) reason = "draining";
-  else if (context.engine->healthy(reason)) return json_reply(200, Json{{"status", "ok"}});
-  if (reason.empty()) reason = "the engine is not healthy";
+  for (const Pool& p : context.pools) {
+    std::string why;
+    if (!reason.empty() || p.engine->healthy(why)) continue;
+    reason = (context.pools.size() > 1 ? "pool " + p.name + ": " : "") + (why.empty() ? "the engine is not healthy" : why);
+  }
+  if (reason.empty()) return json_reply(200, Json{{"status", "ok"}});
   Json body;
   body["status"] = "unavailable";
   body["reason"] = reason;

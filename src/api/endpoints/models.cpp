@@ -24,7 +24,7 @@ std::unique_ptr<http::Exchange> handle(Call&& call) {
     if (call.rest == model.id || std::find(model.aliases.begin(), model.aliases.end(), call.rest) != model.aliases.end())
       return json_reply(200, card(model, call.rest));
     return error_reply({ErrorCode::kNotFound, "the model " + brief(Json(call.rest)) + " does not exist", "model"},
-                       *call.context->engine);
+                       call.context->front());
   }
   Json out;
   out["object"] = "list";

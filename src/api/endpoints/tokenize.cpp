@@ -69,7 +69,7 @@ Result<Json> tokenize(const Context& context, const std::string& text) {
 
 std::unique_ptr<http::Exchange> handle(Call&& call) {
   const auto reply = tokenize(*call.context, call.request.body);
-  return reply.ok() ? json_reply(200, *reply) : error_reply(reply.error(), *call.context->engine);
+  return reply.ok() ? json_reply(200, *reply) : error_reply(reply.error(), call.context->front());
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Batch final : public Invocation {
     options.max_queue = kMaxQueue;
     SLUICE_ASSIGN(auto executor, model.make_executor());
     engine::Engine engine(options, model.tokenizer, std::move(executor), &clock);
-    api::LineRunner runner(api::make_context({}, served, api::port_of(&engine)), concurrency_ ? concurrency_ : load_.max_sequences);
+    api::LineRunner runner(api::make_context({}, served, {{.engine = api::port_of(&engine)}}), concurrency_ ? concurrency_ : load_.max_sequences);
     const auto begin = std::chrono::steady_clock::now();
     SLUICE_TRY(work(todo, runner, output));
     SLUICE_TRY(output.flush());

@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|throughput|serve|kernels|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|mixed|throughput|serve|scheduler|kernels|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -8,11 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench_kernels.h"
+#include "apps/bench_scheduler.h"
 #include "apps/bench_throughput.h"
 #include "apps/command.h"
 #include "apps/load_report.h"
 #include "apps/machine_json.h"
 #include "apps/model_flags.h"
+#include "lab/bench_mixed.h"
 #include "lab/bench_step.h"
 #include "lab/load_generator.h"
 
@@ -27,7 +29,7 @@ class Bench final : public Invocation {
   void declare(Flags& f) override {
     load_.max_sequences = 0;
     load_.objective = "throughput";
-    f.add("what", what_, "decode, prefill, throughput, serve, kernels or machine", true);
+    f.add("what", what_, "decode, prefill, mixed, throughput, serve, scheduler, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
@@ -43,20 +45,23 @@ class Bench final : public Invocation {
     f.add("--no-graphs", load_.no_graphs, "launch every kernel of a step by itself");
     f.add("--kv-memory", load_.kv_memory, "memory for the cache, such as 2GiB");
     f.add("--lengths", lengths_, "throughput: FILE or FILE:LIST, JSON with the lists \"prompt\" and \"output\" of lengths");
-    f.add("-b,--batch", batches_, "batch sizes of decode, \"1,4,16\"");
-    f.add("-c,--context", context_, "tokens cached before decoding, or of a prompt (default 128 and 512)");
+    f.add("-b,--batch", batches_, "batch sizes of decode and mixed, \"1,4,16\" (default 1; of mixed 8)");
+    f.add("-c,--context", context_, "tokens cached before decoding, or of a prompt of prefill (default 128 and 512)");
     f.add("-n,--tokens", step_.tokens, "decode steps a repeat");
     f.add("--repeats", step_.repeats, "repeats");
     f.add("--trace", load_gen_.trace, "serve: CSV of arrivals and lengths");
-    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve, throughput: a number or a distribution");
+    f.add("--prompt-tokens", load_gen_.prompt_tokens, "serve, throughput, mixed: a number or a distribution (default 128; of mixed 512)");
+    f.add("--step-ms", load_.step_ms, "mixed: the bound on a step with prompts (0: what keeps gaps even)");
     f.add("--output-tokens", load_gen_.output_tokens, "serve, throughput: a number or a distribution");
     f.add("--rate", rate_, "serve: requests a second, or inf");
     f.add("--concurrency", load_gen_.concurrency, "serve: requests at once at most");
-    f.add("--requests", load_gen_.requests, "serve, throughput: requests in all");
+    f.add("--requests", load_gen_.requests, "serve, throughput: requests in all; mixed: prompts a repeat (default 4)");
     f.add("--slo", slo_, "serve: targets for goodput, \"ttft_ms=500,tpot_ms=30\"");
     f.add("--class", class_, "serve: interactive or batch");
     f.add("--api-key", load_gen_.api_key, "serve: the server's key");
     f.add("--seed", load_gen_.seed, "serve, throughput: of prompts and arrivals");
+    f.add("--sequences", scheduler_.sequences, "scheduler: sequences that run at once");
+    f.add("--steps", scheduler_.steps, "scheduler: steps that are timed");
     f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
     f.add("--filter", filter_, "kernels: only cases whose name holds this");
     f.add("--json", json_, "one JSON object on standard output");
@@ -67,11 +72,13 @@ class Bench final : public Invocation {
     if (load_.threads < 0 || load_.threads > 256) return invalid(std::to_string(load_.threads) + " is outside 0..256", "--threads");
     if (what_ == "machine") return machine();
     if (what_ == "kernels") return bench_kernels({load_.device, load_.isa, filter_, threads(), step_.repeats, check_, json_});
+    if (what_ == "scheduler") return bench_scheduler({scheduler_.sequences, scheduler_.steps, json_});
     if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
     if (what_ == "throughput") return bench_throughput({load_, load_gen_, lengths_, flags.given("--requests"), json_});
     if (load_.max_sequences == 0) load_.max_sequences = 64;
     if (what_ == "decode" || what_ == "prefill") return steps();
-    return invalid("'" + what_ + "' is none of decode, prefill, throughput, serve, kernels, machine", "what");
+    if (what_ == "mixed") return mixed(flags);
+    return invalid("'" + what_ + "' is none of decode, prefill, mixed, throughput, serve, scheduler, kernels, machine", "what");
   }
 
  private:
@@ -88,7 +95,8 @@ class Bench final : public Invocation {
     return 0;
   }
 
-  Result<int> steps() {
+  // What decode, prefill and mixed share: batches read, the model loaded, the machine measured.
+  Result<lab::LoadedModel> prepare(lab::MachineCeilings& m) {
     step_.batches.clear();
     std::stringstream list(batches_);
     int largest = 1;
@@ -98,29 +106,65 @@ class Bench final : public Invocation {
       step_.batches.push_back(b);
       largest = std::max(largest, b);
     }
-    step_.context = context_ > 0 ? context_ : what_ == "decode" ? 128 : 512;
+    step_.context = context_ > 0 ? context_ : what_ == "prefill" ? 512 : 128;
     if (step_.tokens < 1 || step_.repeats < 1) return invalid("must be at least 1", "--tokens, --repeats");
     load_.max_sequences = std::max(load_.max_sequences, largest);
     if (load_.max_step_tokens > 0) load_.max_step_tokens = std::max(load_.max_step_tokens, load_.max_sequences);
     SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
-    lab::MachineCeilings m;
     if (!table->host_memory) m = lab::measure_device(*table);  // before its memory is taken
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     if (step_.context + step_.tokens > model.memory.max_context)
       return invalid(std::to_string(step_.context) + " plus --tokens is over the limit of " + std::to_string(model.memory.max_context), "--context");
     if (table->host_memory) m = lab::measure_machine(model.device.threads, size_t(model.memory.weights_bytes));
     if (m.busy_fraction > 0.1) std::fprintf(stderr, "others keep the machine %.0f %% busy: figures are low\n", 100 * m.busy_fraction);
+    return model;
+  }
+
+  Result<int> mixed(const Flags& flags) {
+    if (!flags.given("--batch")) batches_ = "8";
+    lab::MachineCeilings m;
+    SLUICE_ASSIGN(const lab::LoadedModel model, prepare(m));
+    lab::MixedOptions o;
+    o.batches = step_.batches;
+    o.context = step_.context;
+    if (flags.given("--prompt-tokens")) o.prompt_tokens = load_gen_.prompt_tokens;
+    if (flags.given("--requests")) o.prompts = load_gen_.requests;
+    if (o.prompts < 1 || o.prompts > 100000) return invalid(std::to_string(o.prompts) + " is outside 1..100000", "--requests");
+    o.repeats = step_.repeats;
+    o.step_ms = load_.step_ms;
+    o.seed = load_gen_.seed;
+    SLUICE_ASSIGN(const std::vector<lab::MixedRow> rows, lab::bench_mixed(model, o, m));
+    Json list = Json::array();
+    if (!json_) std::printf("%-10s %6s %8s %12s %21s %12s %9s %9s %9s %9s\n", "prompts", "batch", "context", "decode tok/s", "min..max", "prompt tok/s", "step p50", "step p99", "gap p50", "gap p99");
+    for (const lab::MixedRow& r : rows) {
+      Json j = row_json(r);
+      j.update({{"chunks", r.chunks}, {"prompt_tok_s", r.prompt_tok_s}, {"prompts", r.prompts}, {"step_p99_ms", r.step_p99_ms}, {"gap_p50_ms", r.gap_p50_ms}, {"gap_p99_ms", r.gap_p99_ms}});
+      list.push_back(std::move(j));
+      if (!json_)
+        std::printf("%-10s %6d %8d %12.1f %10.1f..%-9.1f %12.1f %9.3f %9.3f %9.3f %9.3f\n", r.chunks.c_str(), r.batch, r.context, r.tok_s, r.tok_s_min, r.tok_s_max, r.prompt_tok_s,
+                    r.step_ms, r.step_p99_ms, r.gap_p50_ms, r.gap_p99_ms);
+    }
+    if (json_) std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
+    return 0;
+  }
+
+  Result<int> steps() {
+    lab::MachineCeilings m;
+    SLUICE_ASSIGN(const lab::LoadedModel model, prepare(m));
     SLUICE_ASSIGN(const auto rows, what_ == "decode" ? lab::bench_decode(model, step_, m) : lab::bench_prefill(model, step_, m));
     print_rows(rows, m);
     return 0;
   }
 
+  static Json row_json(const lab::BenchRow& r) {
+    return {{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max}, {"step_ms", r.step_ms},
+            {"gb_s", r.gb_s}, {"gflop_s", r.gflop_s}, {"pct_of_bandwidth", r.pct_of_bandwidth}, {"pct_of_compute", r.pct_of_compute}};
+  }
+
   void print_rows(const std::vector<lab::BenchRow>& rows, const lab::MachineCeilings& m) {
     if (json_) {
       Json list = Json::array();
-      for (const lab::BenchRow& r : rows)
-        list.push_back({{"name", r.name}, {"batch", r.batch}, {"context", r.context}, {"tok_s", r.tok_s}, {"tok_s_min", r.tok_s_min}, {"tok_s_max", r.tok_s_max}, {"step_ms", r.step_ms},
-                        {"gb_s", r.gb_s}, {"gflop_s", r.gflop_s}, {"pct_of_bandwidth", r.pct_of_bandwidth}, {"pct_of_compute", r.pct_of_compute}});
+      for (const lab::BenchRow& r : rows) list.push_back(row_json(r));
       std::cout << Json{{"rows", list}, {"machine", machine_json(m)}}.dump() << "\n";
       return;
     }
@@ -159,6 +203,7 @@ class Bench final : public Invocation {
   lab::LoadOptions load_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
+  SchedulerFlags scheduler_;
   int context_ = 0;
   bool json_ = false, check_ = false;
 };

@@ -62,7 +62,8 @@ class Simulate final : public Invocation {
     if (allocation_ == "contiguous") options_.reserve_tokens = longest;
     if (chunk_ == "off") scheduler_.max_step_tokens = std::max(scheduler_.max_step_tokens, longest + scheduler_.max_sequences);
     options_.scheduler = scheduler_;
-    options_.cost = lab::cost_model(hardware, sizes);
+    options_.cost = lab::cost_model(hardware, sizes, work_.seed);
+    options_.request_us = hardware.request_us;
     options_.seed = work_.seed;
     std::fprintf(stderr, "%s (%s): %d blocks of %d tokens\n", hardware.name.c_str(), hardware.source.c_str(), scheduler_.total_blocks, scheduler_.block_tokens);
     return pools_ == 1 ? one_pool(arrivals) : two_pools(arrivals);

@@ -1,0 +1,56 @@
+// Pools: whole engines over the same weights, each with its own cache, threads or device, policy and objective; from the
+// command line's words to loaded models that are ready to run.
+#pragma once
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "lab/loaded_model.h"
+
+namespace sluice::lab {
+
+struct PoolSpec {
+  std::string name = "default";
+  std::string objective, kv_memory, kv_type;  // empty: as the command's own flags say
+  int max_sequences = 0, threads = 0;         // 0 likewise; threads: cores that are the pool's alone
+  double step_ms = 0;
+  int device = -1;
+  double weight = 1;                          // of its time, among pools that share cores
+  std::array<bool, 2> takes{true, true};      // by sched::RequestClass: requests that name no pool
+  std::vector<std::string> aliases;           // names of the model that lead to it
+};
+
+// "name[:key=value,...]" each: objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class (interactive, batch
+// or both), alias. A pool named batch has the objective throughput unless told; a pool takes batch requests when that is its
+// objective, else interactive ones; what no pool takes the first does. Errors name --pool and the key.
+Result<std::vector<PoolSpec>> parse_pools(const std::vector<std::string>& texts);
+
+// cores: what may be used. Fills a list of cores for each pool: those with threads have theirs alone, the others share what is
+// left. Error: more threads than cores, or none left.
+Result<std::vector<std::vector<int>>> share_cores(const std::vector<PoolSpec>& pools, const std::vector<int>& cores);
+std::vector<int> usable_cores(int at_most);   // of this process; at_most <= 0: all
+
+struct LoadedPool {
+  PoolSpec spec;
+  LoadedModel model;
+  std::vector<int> cores;                     // empty: any
+  int gate_member = -1;                       // among pools that share cores, in their order; -1: it shares none
+};
+
+// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say.
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress);
+
+// While it lives the calling thread, and those it makes, run on these cores; empty: no change.
+class OnCores {
+ public:
+  explicit OnCores(const std::vector<int>& cores);
+  ~OnCores();
+  OnCores(const OnCores&) = delete;
+
+ private:
+  std::vector<int> before_;
+};
+
+}  // namespace sluice::lab

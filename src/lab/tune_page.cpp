@@ -1,0 +1,111 @@
+// The tuner's report as a page for people and as a configuration file.
+#include <algorithm>
+#include <cstdio>
+
+#include "lab/tune.h"
+
+namespace sluice::lab {
+namespace {
+
+constexpr const char* kStyle = R"(
+:root { color-scheme: light dark; --ink: #1c2430; --dim: #667085; --paper: #fbfbfa; --line: #d5d9e0; --good: #1f7a4d; --poor: #b4552d; --same: #8a94a6; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ef; --dim: #98a2b3; --paper: #14181f; --line: #333b47; --good: #4cc38a; --poor: #e8875b; --same: #78839a; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 58rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; border-top: 1px solid var(--line); padding-top: 1rem; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; } th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); }
+th:first-child, td:first-child { text-align: left; } th { color: var(--dim); font-weight: 500; }
+pre { border: 1px solid var(--line); border-radius: 6px; padding: .8rem; overflow-x: auto; } .dim { color: var(--dim); } .wide { overflow-x: auto; }
+svg { width: 100%; height: auto; } svg text { fill: var(--ink); font: 13px system-ui, sans-serif; } svg .dim { fill: var(--dim); } svg line { stroke: var(--line); }
+svg .good { fill: var(--good); } svg .poor { fill: var(--poor); } svg .same { fill: var(--same); } svg .range { stroke: var(--ink); }
+)";
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (char c : text) {
+    if (c == '&') out += "&amp;";
+    else if (c == '<') out += "&lt;";
+    else if (c == '>') out += "&gt;";
+    else if (c == '"') out += "&quot;";
+    else out += c;
+  }
+  return out;
+}
+
+template <class... T>
+std::string format(const char* form, T... values) {
+  char text[512];
+  std::snprintf(text, sizeof text, form, values...);
+  return text;
+}
+
+std::string figures_row(const std::string& name, const TrialFigures& f) {
+  return "<tr><td>" + escaped(name) + "</td>" +
+         format("<td>%.1f</td><td>%.1f</td><td>%.1f</td><td>%.1f</td><td>%.2f</td><td>%.2f</td><td>%.1f</td></tr>\n", f.output_tok_s, f.ttft_ms.p50, f.ttft_ms.p90, f.ttft_ms.p99,
+                f.gap_ms.p50, f.gap_ms.p99, f.e2e_ms.p50);
+}
+
+std::string figures_table(const std::vector<std::pair<std::string, const TrialFigures*>>& rows) {
+  std::string out = "<div class=wide><table><tr><th></th><th>tokens/s out</th><th>first token p50, ms</th><th>p90</th><th>p99</th><th>gap p50, ms</th><th>p99</th><th>end to end p50, ms</th></tr>\n";
+  for (const auto& [name, f] : rows) out += figures_row(name, *f);
+  return out + "</table></div>\n";
+}
+
+// A bar a candidate: how many times as good as what stood, with the range of the pairs of runs; a line at 1.
+std::string plot(const TuneStep& step) {
+  std::vector<const TuneCandidate*> measured;
+  double most = 1.25;
+  for (const TuneCandidate& c : step.candidates)
+    if (c.ratio > 0) measured.push_back(&c), most = std::max(most, c.ratio_max);
+  if (measured.empty()) return {};
+  constexpr double kLeft = 240, kWidth = 460, kRow = 30;
+  const double scale = kWidth / most, bottom = kRow * double(measured.size()) + 6;
+  std::string out = format("<svg viewBox=\"0 0 840 %.0f\" role=\"img\" aria-label=\"how many times as good as before\">\n", bottom + 24);
+  for (size_t i = 0; i < measured.size(); ++i) {
+    const TuneCandidate& c = *measured[i];
+    const double y = kRow * double(i) + 6;
+    const char* kind = c.taken ? "good" : c.ratio < 1 ? "poor" : "same";
+    std::string name = c.setting;
+    if (name.size() > 32) name = "..." + name.substr(name.size() - 29);
+    out += format("<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">", kLeft - 10, y + 15) + escaped(name) + "</text>";
+    out += format("<rect class=\"%s\" x=\"%.0f\" y=\"%.1f\" width=\"%.1f\" height=\"18\" rx=\"2\"/>", kind, kLeft, y, c.ratio * scale);
+    out += format("<line class=\"range\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", kLeft + c.ratio_min * scale, kLeft + c.ratio_max * scale, y + 9, y + 9);
+    out += format("<text x=\"%.1f\" y=\"%.1f\">%.3g%s</text>\n", kLeft + c.ratio_max * scale + 8, y + 15, c.ratio, c.taken ? " taken" : "");
+  }
+  out += format("<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%.1f\"/><text class=\"dim\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">as before</text></svg>\n", kLeft + scale, kLeft + scale, bottom,
+                kLeft + scale, bottom + 16);
+  return out;
+}
+
+std::string step_section(const TuneStep& step) {
+  std::string out = "<h2>" + escaped(step.name) + "</h2>\n<p>" + escaped(step.result) + "</p>\n" + plot(step);
+  std::string rows;
+  for (const TuneCandidate& c : step.candidates)
+    if (!c.why.empty()) rows += "<li>" + escaped(c.setting) + ": " + escaped(c.why) + "</li>\n";
+  if (!rows.empty()) out += "<ul class=dim>\n" + rows + "</ul>\n";
+  if (step.before.requests > 0) out += figures_table({{"before", &step.before}, {"after", &step.after}});
+  return out;
+}
+
+}  // namespace
+
+std::string tune_config(const TuneReport& r) {
+  std::string out = "# sluice serve MODEL --config THIS_FILE\n# " + r.model + ", for " + r.objective + ", measured in " + format("%.0f s", r.seconds) + ". " + r.result + "\n";
+  for (const auto& [flag, value] : r.config) {
+    const bool number = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
+    out += flag + " = " + (number ? value : "\"" + value + "\"") + "\n";
+  }
+  return out;
+}
+
+std::string tune_page(const TuneReport& r) {
+  std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>" + escaped(r.model) +
+                    " tuned</title><style>" + kStyle + "</style></head><body>\n";
+  out += "<h1>" + escaped(r.model) + ", tuned for " + escaped(r.objective) + "</h1>\n<p>" + escaped(r.result) + "</p>\n";
+  out += figures_table({{"beginning", &r.beginning}, {"advice", &r.end}});
+  out += "<p class=dim>Compared: " + escaped(r.score) + ". Load: " + escaped(r.load) + ". " + escaped(r.machine) + ". A change is taken where it was better in every pair of runs, and by more than runs of one configuration differ.</p>\n";
+  out += "<pre>" + escaped(tune_config(r)) + "</pre>\n";
+  for (const TuneStep& s : r.steps) out += step_section(s);
+  return out + "</body></html>\n";
+}
+
+}  // namespace sluice::lab
