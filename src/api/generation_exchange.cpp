@@ -135,6 +135,8 @@ void GenerationExchange::take_event(size_t prompt, sched::TokenEvent&& event, ht
   if (!choice.begun && request_.echo)
     choice.put_prompt(request_.prompts[prompt], run.prompt_news, request_.logprobs, *context_->model.tokenizer);
   if (event.has_token) ++usage_.completion_tokens;
+  usage_.drafted_tokens += event.drafted;
+  usage_.accepted_tokens += event.accepted;
   choice.apply(std::move(event), request_.logprobs, *context_->model.tokenizer);
   if (request_.stream) {
     begin_stream(out);

@@ -1,5 +1,6 @@
 #include "api/metrics_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <span>
@@ -59,6 +60,13 @@ class Writer {
   void of_server(const char* help, const std::string& own, double v) {
     family("sluice_" + own, help, "gauge");
     sample("sluice_" + own, "model=\"" + model_ + "\"", v);
+  }
+  // One counter by several labels, of pools that speculate.
+  using Emit = std::function<void(const std::string& labels, double value)>;
+  void labelled(const char* help, const std::string& own, const std::function<void(const draft::DraftCounters&, const Emit&)>& values) {
+    each(help, "counter", own, "", [&](const std::string& name, const std::string& labels, const engine::Stats& stats) {
+      if (stats.drafts) values(*stats.drafts, [&](const std::string& more, double v) { sample(name, labels + "," + more, v); });
+    });
   }
   std::string take() { return std::move(out_); }
 
@@ -142,6 +150,54 @@ void write_counters(Writer& w) {
   w.by_label("Targets that were missed.", "targets_missed_total", "", "target", {{"ttft", &S::ttft_missed}, {"tpot", &S::tpot_missed}});
 }
 
+std::string proposer_labels(size_t source, size_t cls) {
+  return std::string("proposer=\"") + draft::kSourceNames[source] + "\",class=\"" + (cls == 0 ? "interactive" : "batch") + "\"";
+}
+
+// By place in the draft; places that were never verified are left out.
+auto by_place(draft::DraftCounters::Cells draft::DraftCounters::*member) {
+  return [member](const draft::DraftCounters& c, const Writer::Emit& emit) {
+    for (size_t s = 0; s < draft::kNumSources; ++s)
+      for (size_t cls = 0; cls < 2; ++cls)
+        for (size_t j = 0; j < sched::kMaxDrafts && (j == 0 || c.tried[s][cls][j].load() > 0); ++j)
+          emit(proposer_labels(s, cls) + ",position=\"" + std::to_string(j) + "\"", double((c.*member)[s][cls][j].load()));
+  };
+}
+
+// Of all proposers and classes; 0 where there is no speculation.
+Value all_drafts(double (*of)(const draft::DraftCounters&)) {
+  return [of](const engine::Stats& s) { return s.drafts ? of(*s.drafts) : 0; };
+}
+double drafted_of(const draft::DraftCounters& c) {
+  double sum = 0;
+  for (const auto& by_class : c.drafted)
+    for (const auto& n : by_class) sum += double(n.load());
+  return sum;
+}
+double accepted_of(const draft::DraftCounters& c) {
+  double sum = 0;
+  for (const auto& by_class : c.accepted)
+    for (const auto& by_position : by_class)
+      for (const auto& n : by_position) sum += double(n.load());
+  return sum;
+}
+
+void write_drafts(Writer& w, std::span<const Pool> pools) {
+  if (std::none_of(pools.begin(), pools.end(), [](const Pool& p) { return p.engine->stats().drafts; })) return;
+  using C = draft::DraftCounters;
+  w.labelled("Draft tokens verified.", "drafted_tokens_total", [](const C& c, const Writer::Emit& emit) {
+    for (size_t s = 0; s < draft::kNumSources; ++s)
+      for (size_t cls = 0; cls < 2; ++cls) emit(proposer_labels(s, cls), double(c.drafted[s][cls].load()));
+  });
+  w.labelled("Draft tokens verified before which none was rejected: accepted over these is the acceptance.", "draft_tried_tokens_total", by_place(&C::tried));
+  w.labelled("Draft tokens accepted.", "draft_accepted_tokens_total", by_place(&C::accepted));
+  w.counter("Draft tokens verified (all proposers).", "", "spec_decode_num_draft_tokens_total", all_drafts(drafted_of));
+  w.counter("Draft tokens accepted (all proposers).", "", "spec_decode_num_accepted_tokens_total", all_drafts(accepted_of));
+  w.counter("Passes of the draft model.", "draft_passes_total", "", all_drafts([](const C& c) { return double(c.passes.load()); }));
+  w.counter("Tokens computed by the draft model.", "draft_pass_tokens_total", "", all_drafts([](const C& c) { return double(c.pass_tokens.load()); }));
+  w.counter("Time in the draft model.", "draft_pass_seconds_total", "", all_drafts([](const C& c) { return double(c.pass_us.load()) * 1e-6; }));
+}
+
 }  // namespace
 
 std::string metrics_text(const Context& context) {
@@ -149,6 +205,7 @@ std::string metrics_text(const Context& context) {
   write_server(w, context);
   write_gauges(w);
   write_counters(w);
+  write_drafts(w, context.pools);
   w.histogram("Arrival to first token.", "time_to_first_token_seconds", "time_to_first_token_seconds", &S::time_to_first_token);
   w.histogram("Between a sequence's tokens.", "time_per_output_token_seconds", "inter_token_latency_seconds", &S::time_per_output_token);
   w.histogram("Between a sequence's tokens (old name).", "", "time_per_output_token_seconds", &S::time_per_output_token);

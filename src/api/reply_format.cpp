@@ -31,6 +31,8 @@ Json Usage::json() const {
   out["completion_tokens"] = completion_tokens;
   out["total_tokens"] = prompt_tokens + completion_tokens;
   out["prompt_tokens_details"]["cached_tokens"] = cached_tokens;
+  out["completion_tokens_details"]["accepted_prediction_tokens"] = accepted_tokens;
+  out["completion_tokens_details"]["rejected_prediction_tokens"] = drafted_tokens - accepted_tokens;
   return out;
 }
 

@@ -21,6 +21,7 @@ struct ReplyInfo {
 
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  int64_t drafted_tokens = 0, accepted_tokens = 0;  // by speculation: verified, and of them in the output
   Json json() const;
 };
 

@@ -38,7 +38,8 @@ Flags& Flags::add(const std::string& n, std::string& v, const std::string& h, bo
 Flags& Flags::add(const std::string& n, int& v, const std::string& h) { option(app_, n, v, h)->capture_default_str(); return *this; }
 Flags& Flags::add(const std::string& n, double& v, const std::string& h) { option(app_, n, v, h)->capture_default_str(); return *this; }
 Flags& Flags::add(const std::string& n, uint64_t& v, const std::string& h) { option(app_, n, v, h)->capture_default_str(); return *this; }
-Flags& Flags::add(const std::string& n, std::vector<std::string>& v, const std::string& h) { option(app_, n, v, h); return *this; }
+// Several values in one environment variable stand on lines of their own.
+Flags& Flags::add(const std::string& n, std::vector<std::string>& v, const std::string& h) { option(app_, n, v, h)->delimiter('\n'); return *this; }
 Flags& Flags::add(const std::string& n, bool& v, const std::string& h) {
   CLI::Option* o = app_->add_flag(n, v, h);
   if (const std::string env = environment_name(n); !env.empty()) o->envname(env);
@@ -74,8 +75,11 @@ Status read_config(int argc, char** argv, CLI::App* sub) {
       if (item.name == "++" || item.name == "--") continue;  // a section's begin and end
       const std::string flag = "--" + item.name;
       if (!sub->get_option_no_throw(flag)) return invalid(path + ": '" + item.fullname() + "' is no flag of " + sub->get_name(), "--config");
-      if (item.inputs.size() != 1) return invalid(path + ": '" + item.name + "' must have one value", "--config");
-      ::setenv(environment_name(flag).c_str(), item.inputs[0].c_str(), 0);
+      const bool list = sub->get_option(flag)->get_items_expected_max() > 1;
+      if (item.inputs.empty() || (item.inputs.size() > 1 && !list)) return invalid(path + ": '" + item.name + "' must have one value", "--config");
+      std::string value;
+      for (const std::string& v : item.inputs) value += (value.empty() ? "" : "\n") + v;
+      ::setenv(environment_name(flag).c_str(), value.c_str(), 0);
     }
   } catch (const CLI::Error& e) {
     return invalid(path + ": " + e.what(), "--config");

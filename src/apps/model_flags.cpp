@@ -38,6 +38,12 @@ void declare_random(Flags& f, lab::LoadOptions& o) {
   f.add("--save", o.save, "write the random weights to this .gguf file");
 }
 
+void declare_speculation(Flags& f, lab::SpeculateOptions& o) {
+  f.add("--draft", o.draft, "a smaller model of the same vocabulary, to draft for this one");
+  f.add("--speculate", o.mode, "off, ngram (look up in the prompt, the output and earlier requests), draft (the draft model) or auto (all, where it pays; the default with --draft)");
+  f.add("--max-drafts", o.max_drafts, "tokens that a sequence may be drafted in a step");
+}
+
 LoadProgress load_progress() {
   if (!::isatty(STDERR_FILENO)) return nullptr;
   return [shown = -1](size_t done, size_t total) mutable {

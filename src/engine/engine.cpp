@@ -22,6 +22,7 @@ Engine::Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tok
   last_progress_us_ = clock_->now_us();
   if (!options_.step_cost.empty()) scheduler_.cost().restore(options_.step_cost);  // a state it does not know is no loss
   if (options_.recorder) options_.recorder->begin(options_.scheduler, scheduler_.cost().num_observed() ? scheduler_.cost().state() : std::vector<double>{});
+  if (options_.speculator) stats_.drafts = &options_.speculator->counters();
   SLUICE_CHECK(!options_.gate || executor_->depth() == 1);
   thread_ = std::thread([this] { run(); });
 }
@@ -114,11 +115,21 @@ void Engine::reap_cancelled(TimeUs now) {
     for (const sched::Finished& f : outcome_.finished) ids.push_back(f.request_id);
     options_.recorder->cancelled(now, ids);
   }
+  if (options_.speculator) options_.speculator->learn(outcome_, 0);
   publish(0);
+}
+
+Status Engine::propose() {
+  if (!options_.speculator) return {};
+  SLUICE_TRY(options_.speculator->prepare(scheduler_));
+  if (options_.recorder) options_.recorder->drafts(options_.speculator->given());
+  return {};
 }
 
 Status Engine::step_forward(TimeUs now) {
   if (!scheduler_.idle() && scheduler_.num_in_flight() < executor_->depth()) {
+    SLUICE_TRY(propose());
+    if (options_.speculator) now = clock_->now_us(), rested_ = true;  // drafting is no part of what the step costs
     const sched::BatchPlan& plan = scheduler_.plan(now);
     if (options_.recorder) options_.recorder->planned(now, plan.empty() ? 0 : plan.hash());
     if (!plan.empty()) {
@@ -138,6 +149,7 @@ Status Engine::step_forward(TimeUs now) {
     std::copy(std::begin(begun_us_) + 1, std::end(begun_us_), std::begin(begun_us_));
     if (options_.recorder) options_.recorder->committed(ended, took, result_);
     scheduler_.commit(result_, ended, took, outcome_);
+    if (options_.speculator) options_.speculator->learn(outcome_, took);
     publish(ended);
     if (scheduler_.counters().steps % kStepsBetweenKeeps == 0) keep_cost();
   } else if (!scheduler_.idle()) {  // a breach of the progress invariant: stay alive and let the watchdog say so

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/queue.h"
 #include "base/result.h"
+#include "draft/speculator.h"
 #include "engine/drain_rate.h"
 #include "engine/recorder.h"
 #include "engine/stats.h"
@@ -28,6 +29,7 @@ struct EngineOptions {
   TimeUs watchdog_us = 30'000'000;       // work waits and nothing ran for this long: unhealthy
   std::vector<double> step_cost;         // StepCost::state of an earlier run; empty: nothing is known yet
   std::shared_ptr<Recorder> recorder;    // writes down every input of the scheduler; or none
+  std::shared_ptr<draft::Speculator> speculator;  // proposes drafts; or none. The engine thread's from here on
   std::shared_ptr<StepGate> gate;        // shared with engines on the same cores; or none. For executors of depth 1
   int gate_member = 0;
   std::function<void(const std::vector<double>&)> keep_step_cost;  // gets the state now and then, on the engine thread; or none
@@ -69,6 +71,7 @@ class Engine {
   Status room_for(const sched::Submission& s) const;
   void count_end(const sched::Finished& f);
   Status step_forward(TimeUs now);       // plans and submits if it may, else collects
+  Status propose();                      // drafts for the next plan
   Status step_at_gate();
   void reap_cancelled(TimeUs now);
   void keep_cost();

@@ -55,6 +55,13 @@ void Recorder::submission(const sched::Submission& s, const std::vector<int32_t>
 
 void Recorder::cancelled(TimeUs now, const std::vector<uint64_t>& ids) { line(Json{{"cancel", {{"now", now}, {"ids", ids}}}}.dump()); }
 
+void Recorder::drafts(const std::vector<draft::Given>& given) {
+  if (given.empty()) return;
+  Json list = Json::array();
+  for (const draft::Given& g : given) list.push_back({g.slot, g.waits, g.tokens});
+  line(Json{{"drafts", std::move(list)}}.dump());
+}
+
 void Recorder::planned(TimeUs now, uint64_t hash) { line(Json{{"plan", {{"now", now}, {"hash", hash}}}}.dump()); }
 
 void Recorder::committed(TimeUs now, TimeUs took_us, const sched::StepResult& result) {

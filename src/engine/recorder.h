@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "base/result.h"
+#include "draft/speculator.h"
 #include "sched/scheduler.h"
 
 namespace sluice::engine {
 
 class Recorder {
  public:
-  static constexpr int kVersion = 2;
+  static constexpr int kVersion = 3;  // 2: without drafts
   // Truncates the file. Errors: kIo.
   static Result<std::unique_ptr<Recorder>> open(const std::string& path);
   ~Recorder();
@@ -25,6 +26,8 @@ class Recorder {
   // end_tokens: the model's, which end the request unless it ignores them.
   void submission(const sched::Submission& s, const std::vector<int32_t>& end_tokens);
   void cancelled(TimeUs now, const std::vector<uint64_t>& request_ids);
+  // What the scheduler was given before the plan that follows.
+  void drafts(const std::vector<draft::Given>& given);
   // hash: of the plan that was made; 0 for an empty one.
   void planned(TimeUs now, uint64_t hash);
   void committed(TimeUs now, TimeUs took_us, const sched::StepResult& result);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <span>
 
+#include "draft/speculator.h"
+
 namespace sluice::engine {
 
 // A Prometheus histogram with fixed upper bounds; observe() and reads from any thread.
@@ -38,6 +40,7 @@ struct Stats {
   std::atomic<int64_t> max_waste_tokens_per_sequence{0};
   std::atomic<uint64_t> allocated_slot_steps{0}, live_token_steps{0};
   std::atomic<double> step_error_p90{0};  // of a step's predicted time, relative, over recent steps
+  const draft::DraftCounters* drafts = nullptr;  // null: no speculation
   std::atomic<double> drain_per_s{0};     // requests that leave the queue a second, lately; 0: none did
   // seconds
   Histogram time_to_first_token, time_per_output_token, end_to_end, queue_time;

@@ -63,7 +63,7 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
     if (r.samples) row = sample::make_row(*r.params, r.position);
     else row.target = r.target, row.num_logprobs = r.num_logprobs;
     row.changes_begin = int32_t(changes_.size());
-    if (r.samples) sample::add_changes(*r.params, r.history, r.prompt_tokens, r.banned, vocab, changes_);
+    if (r.samples) sample::add_changes(*r.params, r.history, r.prompt_tokens, r.banned, vocab, changes_, r.drafts);
     row.changes_end = int32_t(changes_.size());
     rows_.push_back(row);
   }

@@ -53,6 +53,7 @@ class Steps {
         plan_.sequence_of.push_back(s);
       }
       plan_.kv_len.push_back(length_ + count);
+      plan_.draft_len.push_back(0);
       plan_.query_begin.push_back(plan_.num_tokens());
       const int blocks = (length_ + count + plan_.block_tokens - 1) / plan_.block_tokens;
       for (int b = 0; b < blocks; ++b) plan_.block_ids.push_back(s * blocks_each_ + b);

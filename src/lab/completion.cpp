@@ -17,8 +17,8 @@ class DiscardSink final : public sched::ResponseSink {
 
 }  // namespace
 
-CompletionRunner::CompletionRunner(LoadedModel& model, std::unique_ptr<exec::DeviceExecutor> executor)
-    : model_(model), executor_(std::move(executor)), scheduler_(model.scheduler, model.tokenizer) {}
+CompletionRunner::CompletionRunner(LoadedModel& model, std::unique_ptr<exec::DeviceExecutor> executor, std::shared_ptr<draft::Speculator> speculator)
+    : model_(model), executor_(std::move(executor)), speculator_(std::move(speculator)), scheduler_(model.scheduler, model.tokenizer) {}
 CompletionRunner::~CompletionRunner() = default;
 
 // A pass of its own, so that asking for logits does not change what is sampled after.
@@ -54,6 +54,17 @@ void CompletionRunner::score_prompt(const std::vector<int32_t>& prompt, Completi
   }
 }
 
+Status CompletionRunner::step(sched::StepResult& result, sched::StepOutcome& outcome) {
+  if (speculator_) SLUICE_TRY(speculator_->prepare(scheduler_));
+  const TimeUs begin = clock_.now_us();
+  SLUICE_TRY(executor_->submit(scheduler_.plan(begin)));
+  SLUICE_TRY(executor_->collect(result));
+  const TimeUs end = clock_.now_us();
+  scheduler_.commit(result, end, end - begin, outcome);
+  if (speculator_) speculator_->learn(outcome, end - begin);
+  return {};
+}
+
 Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
                                          const std::function<bool(std::string_view)>& on_text) {
   SLUICE_TRY(sched::Scheduler::fits(model_.scheduler, int64_t(s.prompt.size()), s.max_tokens));
@@ -76,11 +87,9 @@ Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
   while (!scheduler_.idle()) {
     outcome.clear();
     scheduler_.reap_cancelled(clock_.now_us(), outcome);
-    if (!scheduler_.idle()) {
-      SLUICE_TRY(executor_->submit(scheduler_.plan(clock_.now_us())));
-      SLUICE_TRY(executor_->collect(result));
-      scheduler_.commit(result, clock_.now_us(), 0, outcome);
-    }
+    if (speculator_) speculator_->learn(outcome, 0);
+    out.decode_steps += !scheduler_.idle() && !out.ids.empty();
+    if (!scheduler_.idle()) SLUICE_TRY(step(result, outcome));
     for (const sched::Delivery& d : outcome.deliveries) {
       if (d.event.has_token) {
         last = clock_.now_us();
@@ -89,6 +98,8 @@ Result<Completion> CompletionRunner::run(sched::Submission s, bool want_logits,
       }
       emit(utf8.push(d.event.text));
       if (d.event.finish == sched::FinishReason::kNone) continue;
+      out.drafted = d.event.drafted;
+      out.accepted = d.event.accepted;
       out.finish_reason = d.event.finish == sched::FinishReason::kLength ? "length"
                           : d.event.finish == sched::FinishReason::kStop ? "stop" : "cancelled";
     }

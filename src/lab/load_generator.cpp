@@ -106,6 +106,7 @@ LoadReport summarise(const GeneratorOptions& o, const std::vector<Outcome>& outc
   r.output_tok_s = double(r.output_tokens) / duration;
   r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration;
   r.goodput_rps = good / duration;
+  for (double s : ttft) r.ttft_mean_ms += s * 1e3 / double(ttft.size());
   r.ttft_ms = percentiles_ms(std::move(ttft));
   r.tpot_ms = percentiles_ms(std::move(tpot));
   r.itl_ms = percentiles_ms(std::move(itl));

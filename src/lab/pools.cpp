@@ -39,11 +39,15 @@ Status set(PoolSpec& pool, const std::string& key, std::string_view value, bool&
   else if (key == "step_ms") return number(value, 0.0, 60000.0, key, pool.step_ms);
   else if (key == "weight") return number(value, 0.001, 1000.0, key, pool.weight);
   else if (key == "devices") return number(value, 0, 1023, key, pool.device);
-  else if (key == "class") {
+  else if (key == "speculate") {
+    if (value != "off" && value != "ngram" && value != "draft" && value != "auto")
+      return invalid("'" + std::string(value.substr(0, 20)) + "' is none of off, ngram, draft, auto", "--pool");
+    pool.speculate = value;
+  } else if (key == "class") {
     told_class = true;
     return set_class(pool, value);
   } else {
-    return invalid("'" + key.substr(0, 20) + "' is none of objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class, alias", "--pool");
+    return invalid("'" + key.substr(0, 20) + "' is none of objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class, speculate, alias", "--pool");
   }
   return {};
 }
@@ -138,7 +142,8 @@ Result<std::vector<std::vector<int>>> share_cores(const std::vector<PoolSpec>& p
   return out;
 }
 
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress) {
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
+                                           const LoadedModel* loaded) {
   std::vector<LoadedPool> out;
   if (specs.empty()) {
     SLUICE_ASSIGN(LoadedModel model, load_model(options, progress));
@@ -147,6 +152,7 @@ Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std
   }
   SLUICE_ASSIGN(const auto cores, share_cores(specs, usable_cores(options.threads)));
   std::map<std::string, LoadedModel> by_device;
+  if (loaded) by_device.emplace(options.device, *loaded);
   uint64_t told_bytes = 0;
   for (const PoolSpec& s : specs) {
     if (s.kv_memory.empty()) continue;

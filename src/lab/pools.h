@@ -13,7 +13,7 @@ namespace sluice::lab {
 
 struct PoolSpec {
   std::string name = "default";
-  std::string objective, kv_memory, kv_type;  // empty: as the command's own flags say
+  std::string objective, kv_memory, kv_type, speculate;  // empty: as the command's own flags say
   int max_sequences = 0, threads = 0;         // 0 likewise; threads: cores that are the pool's alone
   double step_ms = 0;
   int device = -1;
@@ -23,7 +23,7 @@ struct PoolSpec {
 };
 
 // "name[:key=value,...]" each: objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class (interactive, batch
-// or both), alias. A pool named batch has the objective throughput unless told; a pool takes batch requests when that is its
+// or both), speculate, alias. A pool named batch has the objective throughput unless told; a pool takes batch requests when that is its
 // objective, else interactive ones; what no pool takes the first does. Errors name --pool and the key.
 Result<std::vector<PoolSpec>> parse_pools(const std::vector<std::string>& texts);
 
@@ -39,8 +39,10 @@ struct LoadedPool {
   int gate_member = -1;                       // among pools that share cores, in their order; -1: it shares none
 };
 
-// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say.
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress);
+// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say. loaded: weights that are
+// there already, or null.
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
+                                           const LoadedModel* loaded = nullptr);
 
 // While it lives the calling thread, and those it makes, run on these cores; empty: no change.
 class OnCores {

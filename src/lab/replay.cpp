@@ -29,9 +29,10 @@ class Replay {
     else if (!scheduler_) throw std::runtime_error("the first line is no recording's");
     else if (j.contains("submit")) submit(j.at("submit"));
     else if (j.contains("cancel")) cancel(j.at("cancel"));
+    else if (j.contains("drafts")) drafts(j.at("drafts"));
     else if (j.contains("plan")) plan(j.at("plan"));
     else if (j.contains("commit")) commit(j.at("commit"));
-    else throw std::runtime_error("none of submit, cancel, plan, commit");
+    else throw std::runtime_error("none of submit, cancel, drafts, plan, commit");
   }
   ReplayReport report;
 
@@ -41,7 +42,8 @@ class Replay {
   }
 
   void begin(const Json& j) {
-    require(!scheduler_ && j.at("recording").get<int>() == engine::Recorder::kVersion, "another version's recording, or two in one file");
+    const int version = j.at("recording").get<int>();
+    require(!scheduler_ && version >= 2 && version <= engine::Recorder::kVersion, "another version's recording, or two in one file");
     const Json& o = j.at("options");
     sched::SchedulerOptions s;
     s.total_blocks = o.at("total_blocks").get<int>();
@@ -99,6 +101,15 @@ class Replay {
       if (const auto it = cancels_.find(id); it != cancels_.end()) it->second->store(true);
     sched::StepOutcome outcome;
     scheduler_->reap_cancelled(j.at("now").get<TimeUs>(), outcome);
+  }
+
+  void drafts(const Json& list) {
+    const size_t slots = scheduler_->draft_slots().size();
+    for (const Json& j : list) {
+      const auto slot = j.at(0).get<size_t>();
+      if (slot >= slots) throw Diverged{};
+      scheduler_->put_drafts(slot, j.at(2).get<std::vector<int32_t>>(), j.at(1).get<bool>());
+    }
   }
 
   void plan(const Json& j) {

@@ -49,7 +49,9 @@ class Simulation {
  public:
   Simulation(const SimulateOptions& o, const std::vector<Arrival>& arrivals, const std::function<bool(size_t)>& is_batch)
       : o_(o), arrivals_(arrivals), is_batch_(is_batch), rng_(o.seed), scheduler_(o.scheduler, nullptr),
-        executor_(o.cost, o.scheduler.total_blocks, o.scheduler.block_tokens) {}
+        executor_(o.cost, o.scheduler.total_blocks, o.scheduler.block_tokens) {
+    if (!o.step_cost.empty()) scheduler_.cost().restore(o.step_cost);
+  }
 
   SimulateReport run() {
     const double begin = wall_seconds();
@@ -141,6 +143,7 @@ class Simulation {
       r_.total_tok_s = double(r_.output_tokens + r_.prompt_tokens) / r_.duration_s;
       r_.goodput_rps = good_ / r_.duration_s;
     }
+    for (double s : ttft_) r_.ttft_mean_ms += s * 1e3 / double(ttft_.size());
     r_.ttft_ms = percentiles_ms(std::move(ttft_));
     r_.tpot_ms = percentiles_ms(std::move(tpot_));
     r_.e2e_ms = percentiles_ms(std::move(e2e_));

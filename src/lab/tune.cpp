@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lab/machine.h"
+#include "lab/pools.h"
 
 namespace sluice::lab {
 namespace {
@@ -27,7 +28,14 @@ std::string as_flags(const std::vector<FlagValue>& flags) {
   return out;
 }
 
-void set_flags(const std::vector<FlagValue>& flags, LoadOptions& o) {
+// What a server is started with.
+struct Setting {
+  LoadOptions load;
+  std::vector<std::string> pools;  // of --pool
+};
+
+void set_flags(const std::vector<FlagValue>& flags, Setting& to) {
+  LoadOptions& o = to.load;
   const auto number = [](const std::string& text) {
     int v = 0;
     std::from_chars(text.data(), text.data() + text.size(), v);
@@ -41,6 +49,7 @@ void set_flags(const std::vector<FlagValue>& flags, LoadOptions& o) {
     else if (flag == "kv-type") o.kv_type = value;
     else if (flag == "kv-memory") o.kv_memory = value;
     else if (flag == "objective") o.objective = value;
+    else if (flag == "pool") to.pools.push_back(value);
     else if (flag == "step-ms") o.step_ms = std::strtod(value.c_str(), nullptr);
     else SLUICE_CHECK(!"a flag that the tuner knows");
   }
@@ -48,11 +57,11 @@ void set_flags(const std::vector<FlagValue>& flags, LoadOptions& o) {
 
 class Tuner {
  public:
-  explicit Tuner(const TuneOptions& o) : o_(o), beginning_(o.load), latency_(o.load.objective == "latency") {}
+  explicit Tuner(const TuneOptions& o) : o_(o), beginning_{o.load, {}}, latency_(o.load.objective == "latency") {}
 
   Result<TuneReport> run() {
     SLUICE_TRY(prepare());
-    pools();
+    SLUICE_TRY(pools());
     SLUICE_TRY(cache_and_batching());
     SLUICE_TRY(quantisation());
     SLUICE_TRY(chunk_and_step_time());
@@ -73,12 +82,12 @@ class Tuner {
   Status prepare() {
     if (!(o_.budget_s >= 1 && o_.budget_s <= 86400)) return invalid("must be from 1 to 86400", "--budget-s");
     if (!(o_.rate >= 0 && o_.rate < 1e6)) return invalid("must be from 0 to 1e6", "--rate");
-    SLUICE_ASSIGN(const kernels::KernelTable* table, choose_kernels(beginning_));
+    SLUICE_ASSIGN(const kernels::KernelTable* table, choose_kernels(beginning_.load));
     if (!table->host_memory) return Error{ErrorCode::kUnsupported, "measures on the processor only so far", "--device"};
     if (!o_.memory.empty()) SLUICE_TRY(share_memory(*table));
-    SLUICE_ASSIGN(loaded_, load_model(beginning_, nullptr));
+    SLUICE_ASSIGN(loaded_, load_model(beginning_.load, nullptr));
     // Every configuration has the same cache in bytes.
-    if (beginning_.kv_memory.empty()) beginning_.kv_memory = std::to_string(loaded_.memory.kv_bytes);
+    if (beginning_.load.kv_memory.empty()) beginning_.load.kv_memory = std::to_string(loaded_.memory.kv_bytes);
     current_ = beginning_;
     SLUICE_ASSIGN(requests_, read_user_requests(o_.data, loaded_));
     for (const std::string& path : o_.candidates) SLUICE_TRY(check_candidate(path));
@@ -92,7 +101,7 @@ class Tuner {
   }
 
   Status check_candidate(const std::string& path) const {
-    LoadOptions other = beginning_;
+    LoadOptions other = beginning_.load;
     other.model = path;
     other.random.clear();
     SLUICE_ASSIGN(const auto file, open_weights(other, false));
@@ -104,13 +113,13 @@ class Tuner {
   // What the fixed terms leave of --memory is the cache's.
   Status share_memory(const kernels::KernelTable& table) {
     SLUICE_ASSIGN(const uint64_t memory, parse_bytes(o_.memory, "--memory"));
-    SLUICE_ASSIGN(const auto file, open_weights(beginning_, false));
+    SLUICE_ASSIGN(const auto file, open_weights(beginning_.load, false));
     SLUICE_ASSIGN(model::ModelSpec spec, model::read_spec(file->metadata()));
     if (const format::TensorEntry* e = file->find("token_embd.weight")) spec.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
-    SLUICE_ASSIGN(const MemoryPlan p, plan_memory(weight_sizes(*file, table), spec, table, beginning_, memory));
+    SLUICE_ASSIGN(const MemoryPlan p, plan_memory(weight_sizes(*file, table), spec, table, beginning_.load, memory));
     if (memory <= p.fixed()) return invalid("the model takes " + std::to_string(p.fixed()) + " bytes before any cache", "--memory");
-    beginning_.kv_memory = std::to_string(memory - p.fixed());
-    r_.config.emplace_back("kv-memory", beginning_.kv_memory);
+    beginning_.load.kv_memory = std::to_string(memory - p.fixed());
+    r_.config.emplace_back("kv-memory", beginning_.load.kv_memory);
     return {};
   }
 
@@ -150,9 +159,16 @@ class Tuner {
     }
   }
 
-  Result<std::unique_ptr<Trial>> start(const LoadOptions& o) {
-    SLUICE_ASSIGN(const LoadedModel m, reconfigure(loaded_, o, available_memory(loaded_.model->kernels())));
-    return Trial::start(m, learned_);
+  // Pools have even parts of the cache.
+  Result<std::unique_ptr<Trial>> start(const Setting& s) {
+    SLUICE_ASSIGN(std::vector<PoolSpec> specs, parse_pools(s.pools));
+    if (!specs.empty()) {
+      SLUICE_ASSIGN(const uint64_t bytes, parse_bytes(s.load.kv_memory, "--kv-memory"));
+      for (PoolSpec& p : specs) p.kv_memory = std::to_string(bytes / specs.size());
+    }
+    SLUICE_ASSIGN(const LoadedModel m, reconfigure(loaded_, s.load, available_memory(loaded_.model->kernels())));
+    SLUICE_ASSIGN(auto pools, load_pools(s.load, specs, nullptr, &m));
+    return Trial::start(std::move(pools), learned_);
   }
 
   Result<Comparison> compare(Trial& before, Trial& after, int pairs) {
@@ -166,7 +182,7 @@ class Tuner {
     TuneCandidate c;
     c.flags = flags;
     c.setting = as_flags(flags);
-    LoadOptions changed = current_;
+    Setting changed = current_;
     set_flags(flags, changed);
     if (time_is_up()) {
       c.why = "not measured: the time was up";
@@ -212,13 +228,10 @@ class Tuner {
     if (!best) return {};
     best->taken = true;
     set_flags(best->flags, current_);
-    for (const FlagValue& f : best->flags) set(f);
+    for (const FlagValue& f : best->flags) std::erase_if(r_.config, [&](const FlagValue& x) { return x.first == f.first; });
+    r_.config.insert(r_.config.end(), best->flags.begin(), best->flags.end());
     step.after = best->figures;
     return {};
-  }
-  void set(const FlagValue& f) {
-    std::erase_if(r_.config, [&](const FlagValue& x) { return x.first == f.first; });
-    r_.config.push_back(f);
   }
   void end_step(TuneStep step) {
     std::string taken;
@@ -235,7 +248,7 @@ class Tuner {
     end_step(std::move(s));
   }
 
-  void pools();
+  Status pools();
   Status cache_and_batching();
   Status quantisation();
   Status chunk_and_step_time();
@@ -243,7 +256,7 @@ class Tuner {
   Status last_comparison();
 
   const TuneOptions& o_;
-  LoadOptions beginning_, current_;
+  Setting beginning_, current_;
   bool latency_;
   LoadedModel loaded_;
   std::vector<UserRequest> requests_;
@@ -254,10 +267,22 @@ class Tuner {
   TuneReport r_;
 };
 
-void Tuner::pools() {
+Status Tuner::pools() {
   const auto batch = std::count_if(requests_.begin(), requests_.end(), [](const UserRequest& x) { return x.batch; });
-  if (batch == 0 || size_t(batch) == requests_.size()) return skip("pools", "all requests are of one class, so one pool with every thread serves them best.");
-  skip("pools", "one process measures one pool so far.");
+  if (batch == 0 || size_t(batch) == requests_.size()) {
+    skip("pools", "all requests are of one class, so one pool with every thread serves them best.");
+    return {};
+  }
+  TuneStep step;
+  step.name = "pools";
+  const std::string kv = o_.load.kv_memory.empty() && o_.memory.empty() ? "" : ",kv=" + std::to_string(loaded_.memory.kv_bytes / 2);
+  std::vector<std::vector<FlagValue>> choices;
+  if (const int threads = loaded_.device.threads; threads >= 2)
+    choices.push_back({{"pool", "interactive:threads=" + std::to_string(threads / 2) + kv}, {"pool", "batch:threads=" + std::to_string(threads - threads / 2) + kv}});
+  for (const char* weight : {"1", "4"}) choices.push_back({{"pool", std::string("interactive:weight=") + weight + kv}, {"pool", "batch:weight=1" + kv}});
+  SLUICE_TRY(choose(step, choices));
+  end_step(std::move(step));
+  return {};
 }
 
 Status Tuner::cache_and_batching() {
@@ -265,22 +290,22 @@ Status Tuner::cache_and_batching() {
   step.name = "cache and batching";
   const auto one = [](const char* flag, int value) { return std::vector<FlagValue>{{flag, std::to_string(value)}}; };
   std::vector<std::vector<FlagValue>> choices;
-  for (int stood = 0; stood < current_.max_sequences;) {  // while more is better
+  for (int stood = 0; stood < current_.load.max_sequences;) {  // while more is better
     choices.clear();
-    for (const int n : {stood ? 0 : current_.max_sequences / 2, current_.max_sequences * 2})
-      if (n >= 1 && n <= 4096 && std::min(n, current_.max_sequences) < int(load_.requests.size())) choices.push_back(one("max-sequences", n));
-    stood = current_.max_sequences;
+    for (const int n : {stood ? 0 : current_.load.max_sequences / 2, current_.load.max_sequences * 2})
+      if (n >= 1 && n <= 4096 && std::min(n, current_.load.max_sequences) < int(load_.requests.size())) choices.push_back(one("max-sequences", n));
+    stood = current_.load.max_sequences;
     if (!choices.empty()) SLUICE_TRY(choose(step, choices));
   }
   choices.clear();
-  const int tokens = step_tokens(current_, loaded_.model->kernels());
+  const int tokens = step_tokens(current_.load, loaded_.model->kernels());
   for (const int n : {tokens / 2, tokens * 2})
-    if (n >= current_.max_sequences && n <= 16384) choices.push_back(one("max-step-tokens", n));
+    if (n >= current_.load.max_sequences && n <= 16384) choices.push_back(one("max-step-tokens", n));
   SLUICE_TRY(choose(step, choices));
   choices.clear();
   for (const int n : {16, 32, 64})
-    if (n != current_.block_tokens) choices.push_back(one("block-tokens", n));
-  if (current_.kv_type != "f32") choices.push_back({{"kv-type", "f32"}});  // loses nothing; of the others that is not known
+    if (n != current_.load.block_tokens) choices.push_back(one("block-tokens", n));
+  if (current_.load.kv_type != "f32") choices.push_back({{"kv-type", "f32"}});  // loses nothing; of the others that is not known
   SLUICE_TRY(choose(step, choices));
   end_step(std::move(step));
   return {};
@@ -301,11 +326,12 @@ Status Tuner::quantisation() {
     c.setting = path;
     c.why = "not measured: the time was up";
     if (!time_is_up()) {
-      LoadOptions other = current_;
+      LoadOptions other = current_.load;
       other.model = path;
       other.random.clear();
-      SLUICE_ASSIGN(const LoadedModel m, load_model(other, nullptr));
-      SLUICE_ASSIGN(auto after, Trial::start(m, {}));
+      SLUICE_ASSIGN(const auto specs, parse_pools(current_.pools));
+      SLUICE_ASSIGN(auto pools, load_pools(other, specs, nullptr));
+      SLUICE_ASSIGN(auto after, Trial::start(std::move(pools), {}));
       SLUICE_ASSIGN(const Comparison x, compare(*before, *after, kPairs));
       note(step, c, x);
       c.why = "quality not judged: speed alone changes no file";
@@ -372,14 +398,14 @@ Status Tuner::last_comparison() {
     const bool there = std::any_of(r_.config.begin(), r_.config.end(), [&](const FlagValue& f) { return f.first == flag; });
     if (!there && value != otherwise) r_.config.emplace_back(flag, value);
   };
-  keep("max-sequences", std::to_string(current_.max_sequences), std::to_string(plain.max_sequences));
-  keep("max-step-tokens", std::to_string(current_.max_step_tokens), std::to_string(plain.max_step_tokens));
-  keep("block-tokens", std::to_string(current_.block_tokens), std::to_string(plain.block_tokens));
-  keep("kv-type", current_.kv_type, plain.kv_type);
-  keep("objective", current_.objective, plain.objective);
-  keep("step-ms", shown(current_.step_ms, 6), shown(plain.step_ms, 6));
-  keep("threads", std::to_string(current_.threads), std::to_string(plain.threads));
-  if (!o_.load.kv_memory.empty()) keep("kv-memory", current_.kv_memory, "");
+  keep("max-sequences", std::to_string(current_.load.max_sequences), std::to_string(plain.max_sequences));
+  keep("max-step-tokens", std::to_string(current_.load.max_step_tokens), std::to_string(plain.max_step_tokens));
+  keep("block-tokens", std::to_string(current_.load.block_tokens), std::to_string(plain.block_tokens));
+  keep("kv-type", current_.load.kv_type, plain.kv_type);
+  keep("objective", current_.load.objective, plain.objective);
+  keep("step-ms", shown(current_.load.step_ms, 6), shown(plain.step_ms, 6));
+  keep("threads", std::to_string(current_.load.threads), std::to_string(plain.threads));
+  if (!o_.load.kv_memory.empty()) keep("kv-memory", current_.load.kv_memory, "");
   say(r_.result);
   return {};
 }

@@ -90,10 +90,16 @@ std::string step_section(const TuneStep& step) {
 
 std::string tune_config(const TuneReport& r) {
   std::string out = "# sluice serve MODEL --config THIS_FILE\n# " + r.model + ", for " + r.objective + ", measured in " + format("%.0f s", r.seconds) + ". " + r.result + "\n";
+  std::string pools;
   for (const auto& [flag, value] : r.config) {
+    if (flag == "pool") {
+      pools += (pools.empty() ? "\"" : ", \"") + value + "\"";
+      continue;
+    }
     const bool number = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) { return (c >= '0' && c <= '9') || c == '.'; });
     out += flag + " = " + (number ? value : "\"" + value + "\"") + "\n";
   }
+  if (!pools.empty()) out += "pool = [" + pools + "]\n";
   return out;
 }
 

@@ -180,18 +180,28 @@ void apply(std::span<float> x, std::span<LogitChange> changes) {
   }
 }
 
-int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
-  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
-  if (p.inverse_temperature == 0) return row.argmax();
+// What top_k and top_p keep.
+Cut truncation(const Row& row, size_t vocab, const SampleRow& p) {
   Cut cut;
-  if (p.top_k > 0 && size_t(p.top_k) < x.size()) {
+  if (p.top_k > 0 && size_t(p.top_k) < vocab) {
     auto& kept = row.top(size_t(p.top_k));
     if (p.top_p < 1) cut = row.cut_of(kept, double(p.top_p) * double(row.mass_of(kept)));
     else if (!kept.empty()) cut = {*std::max_element(kept.begin(), kept.end())};
   } else if (p.top_p < 1) {
     cut = row.share(p.top_p);
   }
-  const float floor = std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
+  return cut;
+}
+
+float least_kept(const Row& row, const Cut& cut, const SampleRow& p) {
+  return std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
+}
+
+int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
+  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  if (p.inverse_temperature == 0) return row.argmax();
+  const Cut cut = truncation(row, x.size(), p);
+  const float floor = least_kept(row, cut, p);
   const int32_t token = row.winner(p, floor, cut);
   return token >= 0 ? token : row.argmax();  // no comparison holds when every logit is NaN
 }
@@ -213,7 +223,7 @@ SampleRow make_row(const SamplingParams& p, int64_t position) {
 }
 
 void add_changes(const SamplingParams& p, std::span<const int32_t> history, int32_t prompt_tokens,
-                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out) {
+                 std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out, std::span<const int32_t> drafts) {
   const bool penalises = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
   if (!penalises && p.logit_bias.empty() && banned.empty()) return;
   auto& index = scratch().counts;  // 1 + where a token's change is, from `begin` on
@@ -230,8 +240,10 @@ void add_changes(const SamplingParams& p, std::span<const int32_t> history, int3
   if (penalises) {
     // Repetition looks at prompt and output, once a token; presence and frequency at output alone.
     if (p.repetition_penalty != 1)
-      for (int32_t t : history) change(t).divide = p.repetition_penalty;
-    for (int32_t t : history.subspan(size_t(prompt_tokens))) change(t).add += 1;  // a count, for now
+      for (const auto part : {history, drafts})
+        for (int32_t t : part) change(t).divide = p.repetition_penalty;
+    for (const auto part : {history.subspan(size_t(prompt_tokens)), drafts})
+      for (int32_t t : part) change(t).add += 1;  // a count, for now
     for (LogitChange& c : std::span(out).subspan(begin)) {
       if (c.add > 0) c.subtract = p.presence_penalty + p.frequency_penalty * c.add;
       c.add = 0;
@@ -277,6 +289,21 @@ SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<L
     if (c.token == out.token) raw = c.raw;
   out.logprob = float(double(raw) - lse);
   return out;
+}
+
+void chain_probabilities(std::span<float> logits, const SampleRow& p, std::span<LogitChange> changes, const Scan& scan) {
+  apply(logits, changes);
+  const Row row(logits, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  const int32_t greedy = p.inverse_temperature == 0 ? row.argmax() : -1;
+  const Cut cut = greedy >= 0 ? Cut{} : truncation(row, logits.size(), p);
+  const float floor = least_kept(row, cut, p);
+  double sum = 0;
+  for (size_t t = 0; t < logits.size(); ++t) {
+    const bool keeps = greedy >= 0 ? int32_t(t) == greedy : logits[t] >= floor && cut.keeps(logits[t], int32_t(t));
+    logits[t] = keeps ? std::exp(logits[t] - row.max()) : 0;
+    sum += double(logits[t]);
+  }
+  for (float& x : logits) x = float(double(x) / sum);
 }
 
 }  // namespace sluice::sample

@@ -19,10 +19,14 @@ struct OutputRow {
   int32_t num_logprobs = -1;           // when scoring
   const sample::SamplingParams* params = nullptr;
   std::span<const int32_t> history;    // known tokens (without one that an earlier step is still drawing)
+  std::span<const int32_t> drafts;     // that stand between history and the token to draw
   int64_t position = 0;                // index in the sequence of the token to draw
   int32_t prompt_tokens = 0;
   std::span<const int32_t> banned;
 };
+
+// Drafts of one sequence in one step, at most.
+constexpr int kMaxDrafts = 16;
 
 struct CopyPair { kv::BlockId from, to; };
 
@@ -33,6 +37,7 @@ struct BatchPlan {
   std::vector<int32_t> token_ids, positions, sequence_of;
   std::vector<int32_t> query_begin;                        // [S+1]
   std::vector<int32_t> kv_len;                             // [S] after this step
+  std::vector<int32_t> draft_len;                          // [S] of its tokens, the last so many are drafts; a row more draws
   std::vector<int32_t> block_begin;                        // [S+1]
   std::vector<int32_t> block_ids;                          // [B]
   std::vector<CopyPair> copies;                            // done in order, before anything else
@@ -40,6 +45,7 @@ struct BatchPlan {
 
   int num_tokens() const { return int(token_ids.size()); }
   int num_sequences() const { return int(kv_len.size()); }
+  int num_drafts() const;
   bool empty() const { return token_ids.empty(); }
   void clear();
   void reserve(size_t tokens, size_t sequences, size_t blocks);
@@ -48,6 +54,9 @@ struct BatchPlan {
   void validate(int total_blocks, int vocab, int rows_before = 0) const;
   // Of every array: equal schedules hash alike.
   uint64_t hash() const;
+
+ private:
+  void validate_drafts(int vocab) const;
 };
 
 struct StepResult {

@@ -13,6 +13,7 @@ void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, Ste
   --num_flights_;
   ++counters_.steps;
   if (took_us > 0) cost_.observe(landed.shape, took_us);
+  outcome.shape = landed.shape;
   const std::vector<OutputRow>& rows = landed.plan.rows;
   size_t row = 0;
   for (size_t i = 0; i < landed.work.size(); ++i) {
@@ -22,7 +23,7 @@ void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, Ste
     const bool ended = std::any_of(ended_.begin(), ended_.end(), [&](const auto& e) { return e.get() == s; });
     if (!ended) {
       const int before = s->computed;
-      s->computed += landed.work[i].count;
+      s->computed += landed.work[i].count - landed.work[i].drafts;  // drafts count when they are accepted
       s->planned -= landed.work[i].count;
       const int of_prompt = std::max(0, std::min(s->computed, s->prompt_tokens) - before);
       outcome.computed_prompt_tokens += of_prompt;
@@ -30,10 +31,9 @@ void Scheduler::commit(const StepResult& result, TimeUs now, TimeUs took_us, Ste
       index_full_blocks(s);
     }
     land(s);
-    for (size_t r = begin; r < row && !ended; ++r) {
-      if (rows[r].samples) take_token(s, result.rows[r], now, outcome);  // the last row of s, which may end it
-      else report_prompt_score(s, result.rows[r], outcome);
-    }
+    size_t r = begin;
+    for (; r < row && !ended && !rows[r].samples; ++r) report_prompt_score(s, result.rows[r], outcome);
+    if (r < row && !ended) take_draws(s, landed.work[i].drafts, std::span(result.rows).subspan(r, row - r), now, outcome);
   }
 }
 
@@ -68,15 +68,15 @@ void Scheduler::report_prompt_score(Sequence* s, const sample::SampledToken& tok
   outcome.deliveries.push_back({s->request->submission.sink, std::move(e)});
 }
 
-void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome) {
+bool Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome) {
   const Submission& sub = s->request->submission;
-  --s->drawing;
   TokenEvent e;
   e.choice = s->sampling.choice;
   e.cached_tokens = s->cached_prompt;
   if (sub.max_tokens == 0) {  // the prompt alone was wanted
     e.finish = FinishReason::kLength;
-    return finish(s, std::move(e), now, outcome);
+    finish(s, std::move(e), now, outcome);
+    return false;
   }
   if (s->generated() == 0) {
     s->first_token_us = now;
@@ -104,9 +104,11 @@ void Scheduler::take_token(Sequence* s, const sample::SampledToken& token, TimeU
     e.finish = FinishReason::kLength;
   if (e.finish != FinishReason::kNone) {
     e.text += s->stops.finish();
-    return finish(s, std::move(e), now, outcome);
+    finish(s, std::move(e), now, outcome);
+    return false;
   }
   outcome.deliveries.push_back({sub.sink, std::move(e)});
+  return true;
 }
 
 // A head may have rows beyond the vocabulary (padding): they have no text.
@@ -124,12 +126,15 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
   f.first_token_us = s->first_token_us;
   f.finished_us = now;
   f.prompt_tokens = s->prompt_tokens;
+  f.sequence = s->order;
   f.generated_tokens = s->generated();
   f.reason = event.finish;
   f.ttft_target_us = sub.ttft_target_us;
   f.tpot_target_us = sub.tpot_target_us;
   f.last_choice = --s->request->open_choices == 0;
   if (f.last_choice) shares_.close(sub.share_key);
+  event.drafted = s->drafted;
+  event.accepted = s->accepted;
   if (f.last_choice && !s->request->begun) waiting_tokens_ -= int64_t(sub.prompt.size());
   outcome.finished.push_back(f);
   if (s->admitted_once) outcome.queue_waits_us.push_back(s->admitted_us - sub.arrived_us);

@@ -29,6 +29,7 @@ struct TokenEvent {
   std::string stop_string;       // the stop that matched, when one did
   TokenId stop_token = -1;       // the token that ended it, when one did
   int32_t cached_tokens = 0;     // of the prompt, at the first event of a choice
+  int32_t drafted = 0, accepted = 0;  // draft tokens of the choice, verified and accepted, at its last event
   Error error;                   // when finish == kError
 };
 

@@ -101,6 +101,7 @@ const BatchPlan& Scheduler::plan(TimeUs now) {
   advance_running();
   admit_waiting(now);
   if (making_->work.empty()) return making_->plan;
+  add_drafts();
   build_plan();
   ++num_flights_;
   return making_->plan;
@@ -109,7 +110,7 @@ const BatchPlan& Scheduler::plan(TimeUs now) {
 // None where a token that is being drawn is sure to be the last, or must be known first.
 int Scheduler::wanted_tokens(const Sequence* s) const {
   if (s->drawing > 0 && (s->generated() + s->drawing >= s->request->submission.max_tokens || s->expected() >= options_.max_context ||
-                         s->draws_from_history()))
+                         s->draws_from_history() || s->waits_for_drafts || s->drafting > 0))
     return 0;
   return s->expected() - s->scheduled();
 }
@@ -198,7 +199,7 @@ void Scheduler::advance(Sequence* s) {
 }
 
 void Scheduler::add_shape(const Work& w) {
-  const int end = w.sequence->scheduled() + w.count, rows = end == w.sequence->expected();
+  const int end = w.sequence->scheduled() + w.count, rows = end - w.drafts == w.sequence->expected() ? 1 + w.drafts : 0;
   making_->shape.add(w.count, end, rows);
   if (is_interactive(w.sequence)) interactive_shape_.add(w.count, end, rows);
 }
@@ -221,6 +222,7 @@ Sequence* Scheduler::victim_below(const Sequence* s) const {
 void Scheduler::preempt(Sequence* s) {
   SLUICE_CHECK(s->flights == 0);
   ++counters_.preemptions;
+  s->drafts.clear();
   std::erase(running_, s);
   std::erase_if(making_->work, [&](const Work& w) {
     if (w.sequence == s) budget_ += w.count;
@@ -359,7 +361,7 @@ void Scheduler::build_plan() {
     const int index = plan.num_sequences(), begin = s->scheduled(), end = begin + w.count;
     for (int p = begin; p < end; ++p) {
       const int row = plan.num_tokens();
-      plan.token_ids.push_back(p < s->known() ? s->tokens[size_t(p)] : -1 - s->drawing_row);
+      plan.token_ids.push_back(p < s->known() ? s->tokens[size_t(p)] : w.drafts > 0 ? s->drafts[size_t(p - s->known())] : -1 - s->drawing_row);
       plan.positions.push_back(p);
       plan.sequence_of.push_back(index);
       const int wanted = s->request->submission.prompt_logprobs;
@@ -375,6 +377,7 @@ void Scheduler::build_plan() {
       }
     }
     plan.kv_len.push_back(end);
+    plan.draft_len.push_back(w.drafts);
     plan.query_begin.push_back(plan.num_tokens());
     const int blocks = (end + options_.block_tokens - 1) / options_.block_tokens;
     plan.block_ids.insert(plan.block_ids.end(), s->blocks.begin(), s->blocks.begin() + blocks);
@@ -382,25 +385,9 @@ void Scheduler::build_plan() {
     s->planned += w.count;
     s->last_step = plan.step;
     ++s->flights;
-    if (end == s->expected()) add_draw(s, index);
+    if (end - w.drafts == s->expected()) add_draws(s, index, w.drafts);
   }
   making_->shape.rows = int(plan.rows.size());
-}
-
-// The last token of s in the plan gives the next one.
-void Scheduler::add_draw(Sequence* s, int index) {
-  BatchPlan& plan = making_->plan;
-  OutputRow r;
-  r.token_row = plan.num_tokens() - 1;
-  r.sequence = index;
-  r.params = &s->sampling;
-  r.history = s->tokens;
-  r.position = s->expected();
-  r.prompt_tokens = s->prompt_tokens;
-  if (s->generated() + s->drawing < s->request->submission.min_tokens) r.banned = s->request->banned_early;
-  s->drawing_row = int(plan.rows.size());
-  ++s->drawing;
-  plan.rows.push_back(r);
 }
 
 void Scheduler::usage(int64_t* allocated_slots, int64_t* live_tokens) const {
@@ -418,7 +405,8 @@ void Scheduler::validate() const {
     SLUICE_CHECK(s->running == (waiting_.find(s.get()) == waiting_.end()));
     SLUICE_CHECK(s->running || s->blocks.empty());
     SLUICE_CHECK(s->cached_prompt <= s->known() && s->computed <= s->known());
-    SLUICE_CHECK(s->planned >= 0 && s->drawing >= 0 && s->drawing <= s->flights && s->flights <= num_flights_);
+    SLUICE_CHECK(s->planned >= 0 && s->drawing >= 0 && s->drawing <= s->flights + s->drafting && s->flights <= num_flights_);
+    SLUICE_CHECK(s->drafting == 0 || (s->flights == 1 && s->drafting <= int(s->drafts.size())));
     SLUICE_CHECK(s->scheduled() <= s->expected());
     const int slack = int(s->blocks.size()) * options_.block_tokens - s->scheduled();
     SLUICE_CHECK(slack >= 0 && slack < options_.block_tokens);  // waste stays under one block a sequence

@@ -53,9 +53,32 @@ struct Finished {
   uint64_t request_id = 0;
   TimeUs arrived_us = 0, admitted_us = 0, first_token_us = 0, finished_us = 0;
   int prompt_tokens = 0, generated_tokens = 0;
+  uint64_t sequence = 0;      // DraftSlot::sequence
   FinishReason reason = FinishReason::kNone;
   bool last_choice = false;   // its request is over
   TimeUs ttft_target_us = 0, tpot_target_us = 0;
+};
+
+// Drafts of one sequence that a step verified.
+struct Verified {
+  uint64_t sequence = 0;      // DraftSlot::sequence
+  int drafted = 0, accepted = 0;
+  bool cut = false;           // the sequence ended in them: those behind the accepted ones were not looked at
+};
+
+// A running sequence as those who propose drafts see it. Holds until the next plan.
+struct DraftSlot {
+  uint64_t sequence = 0;      // unique
+  RequestClass request_class{};
+  uint64_t share_key = 0, cache_salt = 0;
+  std::span<const TokenId> history;  // known
+  int prompt_tokens = 0, computed = 0;
+  int limit = 0;              // drafts at most; 0: none can be used now
+  bool ready = false;         // its next step draws, and no plan in flight does
+  bool soon = false;          // it would be, but for the plan in flight that draws
+  const sample::SamplingParams* sampling = nullptr;
+  std::span<const TokenId> banned;   // never drawn for the first min_left tokens
+  int min_left = 0;
 };
 
 // Kept by the caller from step to step and cleared, not freed: a steady state allocates nothing.
@@ -64,6 +87,8 @@ struct StepOutcome {
   std::vector<Finished> finished;
   std::vector<TimeUs> first_token_waits_us;   // arrival to first token, of choices that just had theirs
   std::vector<TimeUs> queue_waits_us;         // arrival to first admission
+  std::vector<Verified> verified;
+  StepShape shape;                            // of the step, as planned
   int computed_prompt_tokens = 0, generated_tokens = 0;
   int expired = 0;            // requests that waited too long
 
@@ -72,6 +97,8 @@ struct StepOutcome {
     finished.clear();
     first_token_waits_us.clear();
     queue_waits_us.clear();
+    verified.clear();
+    shape = {};
     computed_prompt_tokens = generated_tokens = expired = 0;
   }
 };
@@ -96,6 +123,13 @@ class Scheduler {
   // Ends everything with an error (a device fault, a shutdown).
   void fail_all(const Error& error, StepOutcome& outcome);
 
+  // Speculation, before a plan: the running sequences, and drafts for one of them (by its place in draft_slots()). A plan takes
+  // as many as budget, time and free blocks leave when everything else has its share, and verifies them in the same step. waits:
+  // until told otherwise, plans made ahead leave the sequence out, so that it can be proposed for. Tokens beyond the vocabulary,
+  // and what comes after them, are dropped.
+  std::span<const DraftSlot> draft_slots();
+  void put_drafts(size_t slot, std::span<const TokenId> drafts, bool waits);
+
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.
   const BatchPlan& plan(TimeUs now);
@@ -118,7 +152,7 @@ class Scheduler {
   void validate() const;  // every invariant; aborts on a breach
 
  private:
-  struct Work { Sequence* sequence; int count; };
+  struct Work { Sequence* sequence; int count, drafts = 0; };  // drafts: the last of the count
   struct Flight {
     BatchPlan plan;
     std::vector<Work> work;
@@ -146,9 +180,14 @@ class Scheduler {
   void release_blocks(Sequence* s);
   void add_shape(const Work& w);
   void build_plan();
-  void add_draw(Sequence* s, int index);
+  void add_draws(Sequence* s, int index, int drafts);
+  void add_drafts();                               // to the plan in hand, from what is left of the step
+  int draft_limit(const Sequence* s) const;
+  int room_for_drafts(Work& w, int count);         // of `count` drafts, how many time and blocks allow; takes the blocks
   void index_full_blocks(Sequence* s);
-  void take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome);
+  // Both false: s has ended.
+  bool take_token(Sequence* s, const sample::SampledToken& token, TimeUs now, StepOutcome& outcome);
+  bool take_draws(Sequence* s, int drafts, std::span<const sample::SampledToken> drawn, TimeUs now, StepOutcome& outcome);
   void report_prompt_score(Sequence* s, const sample::SampledToken& token, StepOutcome& outcome);
   void finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& outcome);
   std::string_view bytes_of(TokenId token, bool keep_special) const;
@@ -163,6 +202,7 @@ class Scheduler {
   std::vector<Sequence*> running_;                 // by rank
   std::vector<Sequence*> order_;                   // in which they advance
   std::set<Sequence*, ByRank> waiting_;
+  std::vector<DraftSlot> slots_;                   // as running_
   // Ended while a plan that names them is in flight: they hold their blocks, no more.
   std::vector<std::unique_ptr<Sequence>> ended_;
   Flight flights_[kMaxFlights];                    // a ring

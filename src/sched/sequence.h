@@ -35,6 +35,11 @@ struct Sequence {
   int cached_prompt = 0;               // of the prompt, taken from the prefix cache at first admission
   // Of plans in flight: their tokens of this sequence, the tokens they draw, the row of the latest that draws one.
   int planned = 0, drawing = 0, drawing_row = 0;
+  // Guesses at what comes after the known tokens, for the next plan; of the plan in flight, so many are verified. drafted and
+  // accepted: in all.
+  std::vector<TokenId> drafts;
+  int drafting = 0, drafted = 0, accepted = 0;
+  bool waits_for_drafts = false;       // no plan made ahead draws for it: the host proposes in between
   uint64_t last_step = 0;              // the latest that advanced it
   int flights = 0;                     // plans in flight that name this sequence
   std::vector<kv::BlockId> blocks;     // block i holds positions [i * block_tokens, ...)

@@ -1,8 +1,7 @@
 // StepCost: microseconds that a step will take, from what is in it; learned from the steps that ran, on the machine they ran on.
 // A linear model of the sizes below with bends in the number of tokens (weights are read once however few the tokens are;
-// beyond that arithmetic counts), fitted online by recursive least squares, older steps counting less. Errors count in parts of
-// what was predicted, not of what was measured: those would favour the shortest of steps alike, and sums would come out low.
-// How far steps of one shape differ is kept too, for the simulator. Pure: the same observations give the same predictions. One thread.
+// beyond that arithmetic counts), fitted online by recursive least squares on the relative error, older steps counting less. Such
+// a fit favours the shortest of steps alike, so predictions are brought to the level at which they add up to what steps take. How far steps of one shape differ is kept too, for the simulator. Pure: the same observations give the same predictions. One thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -40,7 +39,7 @@ class StepCost {
   uint64_t num_observed() const { return observed_; }
   // Of |predicted - measured| / measured over the last kErrors steps, as predicted before each ran.
   double error_p90() const;
-  // What a step takes over what steps of its shape take on average, at quantile u of 0..1 of the last kErrors; 1 while few are
+  // What a step takes over what steps of its shape take on average, at quantile u of 0..1 of the last kRatios; 1 while few are
   // known.
   double spread(double u) const;
 
@@ -50,12 +49,14 @@ class StepCost {
   bool restore(std::span<const double> state);
 
  private:
-  static constexpr int kErrors = 1024;
+  static constexpr int kErrors = 256, kRatios = 1024;
   std::array<double, kSpread> spread_quantiles() const;
+  double fitted_ms(const StepShape& shape) const;         // 0 while nothing is known
   std::array<double, kTerms> weight_{};                   // milliseconds a unit of each term
   std::array<std::array<double, kTerms>, kTerms> spread_{};  // inverse of the terms' weighted second moments
   uint64_t observed_ = 0;
-  std::array<float, kErrors> ratios_{};                   // measured over predicted
+  double taken_ms_ = 0, expected_ms_ = 0;                 // of recent steps, and what the fit said of them
+  std::array<float, kRatios> ratios_{};                   // measured over predicted
   uint64_t num_ratios_ = 0;
   std::array<double, kSpread> known_spread_{};            // restored; zeros: none
 };

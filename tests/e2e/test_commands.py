@@ -66,6 +66,19 @@ m = as_json("bench", "mixed", model, "-b", 2, "-c", 32, "--prompt-tokens", 64, "
 assert [x["chunks"] for x in m] == ["bounded", "unbounded"] and all(x["tok_s"] > 0 and x["prompt_tok_s"] > 0 and x["gap_p99_ms"] >= x["gap_p50_ms"] for x in m)
 s = as_json("bench", "scheduler", "--sequences", 64, "--steps", 200)["rows"]
 assert [x["name"] for x in s] == ["decode", "mixed"] and s[0]["tokens_per_step"] == 64 and all(0 < x["p50_us"] <= x["p99_us"] for x in s)
+with tempfile.TemporaryDirectory() as folder:
+    prompts = folder + "/prompts.jsonl"
+    open(prompts, "w").write('{"prompt": "one two three four one two three four one two"}\n')
+    s = as_json("bench", "speculate", model, "--draft", "ngram", "--data", prompts, "-k", "1,3", "-n", 12)
+    assert [r["k"] for r in s["rows"]] == [1, 3] and s["differing"] == 0 and s["advice"]
+    s = as_json("bench", "speculate", model, "--draft", model, "--data", prompts, "-k", "2", "-n", 12)
+    assert s["rows"][0]["alpha"] == 1 and s["c"] > 0.5 and s["differing"] == 0
+    fails("bench", "speculate", model, "--draft", "ngram", "--data", prompts, "-k", "1..99", words="--drafts")
+    fails("bench", "speculate", model, "--draft", "ngram", "--data", folder + "/none", words="cannot be read")
+plain = as_json("run", model, "-p", "one two three one two three", "-n", 24, "--temperature", 0.7, "--seed", 3)["ids"]
+for speculate in (["--speculate", "ngram"], ["--draft", model, "--speculate", "draft"], ["--draft", model]):
+    assert as_json("run", model, "-p", "one two three one two three", "-n", 24, "--temperature", 0.7, "--seed", 3, *speculate)["ids"] == plain
+fails("run", model, "-p", "x", "--speculate", "draft", words="--draft")
 fails("bench", "scheduler", "--sequences", 0, words="--sequences")
 assert as_json("bench", "prefill", model, "-c", 64, "--repeats", 1)["rows"][0]["tok_s"] > 0
 

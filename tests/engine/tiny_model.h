@@ -23,7 +23,7 @@ class TinyModel {
   explicit TinyModel(const TinyShape& s, uint64_t seed = 1) : shape_(s), rng_(seed) {
     metadata();
     tensors();
-    path_ = "/tmp/sluice_tiny_" + std::to_string(::getpid()) + "_" + s.architecture + (s.quantised ? "_q" : "_f") + ".gguf";
+    path_ = "/tmp/sluice_tiny_" + std::to_string(::getpid()) + "_" + s.architecture + (s.quantised ? "_q" : "_f") + std::to_string(seed) + ".gguf";
     std::string file = "GGUF";
     auto put = [&](auto v) { file.append(reinterpret_cast<const char*>(&v), sizeof v); };
     put(uint32_t{3});

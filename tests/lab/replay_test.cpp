@@ -24,7 +24,7 @@ class CountingSink final : public sched::ResponseSink {
 };
 
 // An engine under a random load with cancellations, in a tight cache; writes a recording.
-void record(const std::string& path, int requests) {
+void record(const std::string& path, int requests, std::shared_ptr<draft::Speculator> speculator = nullptr) {
   engine::EngineOptions o;
   o.scheduler.total_blocks = 60;
   o.scheduler.max_sequences = 12;
@@ -33,6 +33,7 @@ void record(const std::string& path, int requests) {
   o.scheduler.max_context = 900;
   o.scheduler.vocab = 1000;
   o.recorder = std::move(*engine::Recorder::open(path));
+  o.speculator = std::move(speculator);
   const SteadyClock clock;
   auto cost = [](const sched::StepShape& s) { return 100.0 + 10 * s.tokens; };
   engine::Engine engine(o, nullptr, std::make_unique<exec::SimExecutor>(cost, 60, 16), &clock);
@@ -64,6 +65,21 @@ TEST(Replay, GivesTheRecordedPlans) {
   const auto r = replay(path, nullptr);
   ASSERT_TRUE(r.ok()) << r.error().message;
   EXPECT_GT(r->steps, 100u);
+  EXPECT_EQ(r->equal, r->steps) << r->difference;
+}
+
+// Drafts are inputs of the scheduler, and written down as such. The executor's tokens are all alike, so lookups are soon right.
+TEST(Replay, GivesTheRecordedPlansWithDrafts) {
+  const std::string path = testing::TempDir() + "/recording3.jsonl";
+  auto speculator = std::make_shared<draft::Speculator>(draft::SpeculatorOptions{}, nullptr);
+  record(path, 120, speculator);
+  EXPECT_GT(speculator->alpha(), 0.5);
+  std::ifstream in(path);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_NE(text.find("{\"drafts\":"), std::string::npos);
+  const auto r = replay(path, nullptr);
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  EXPECT_GT(r->steps, 50u);
   EXPECT_EQ(r->equal, r->steps) << r->difference;
 }
 

@@ -71,6 +71,28 @@ std::vector<int32_t> expected_text(const std::vector<int32_t>& prompt, int max_t
   return out;
 }
 
+int32_t next_token(std::span<const int32_t> all, int choice) {
+  uint64_t h = 17;
+  for (int32_t t : all) h = h * 6364136223846793005ull + uint64_t(t) + 1;
+  h += uint64_t(choice) * 977;
+  return int32_t((h >> 33) % kVocab);
+}
+
+// Drafts for every sequence that can take them: so many right ones, then maybe wrong ones; none, tokens that are none, too many.
+void draft_at_random(Scheduler& scheduler, Rng& rng) {
+  const auto slots = scheduler.draft_slots();
+  for (size_t i = 0; i < slots.size(); ++i) {
+    std::vector<int32_t> all(slots[i].history.begin(), slots[i].history.end()), drafts;
+    const uint32_t right = rng.below(6), wrong = rng.below(4);
+    for (uint32_t j = 0; j < right; ++j) {
+      drafts.push_back(next_token(all, slots[i].sampling->choice));
+      all.push_back(drafts.back());
+    }
+    for (uint32_t j = 0; j < wrong; ++j) drafts.push_back(int32_t(rng.below(kVocab + 3)) - 1);
+    if (rng.below(3)) scheduler.put_drafts(i, drafts, rng.below(2) == 0);
+  }
+}
+
 struct Sent {
   std::shared_ptr<Recorder> sink;
   std::shared_ptr<std::atomic<bool>> cancelled;
@@ -101,7 +123,7 @@ TimeUs time_of(const BatchPlan& plan) {
 }
 
 // depth 2: every step is planned before the one ahead of it is committed, wherever the scheduler gives a plan.
-void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
+void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1, bool drafts = false) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
   Scheduler scheduler(o, nullptr);
@@ -111,6 +133,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
   std::vector<int32_t> shared(size_t(capacity / 3));
   for (auto& t : shared) t = int32_t(rng.below(kVocab));
   uint64_t step = 0, completed = 0, ahead = 0;
+  int drafted = 0, accepted = 0;
   std::deque<StepResult> in_flight;
   std::deque<TimeUs> times;
   auto check_done = [&] {
@@ -153,6 +176,8 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
     for (Delivery& d : gone.deliveries) d.sink->push(std::move(d.event));
     scheduler.validate();
     while (!scheduler.idle() && in_flight.size() < depth) {
+      if (drafts) draft_at_random(scheduler, rng);
+      scheduler.validate();
       const BatchPlan& plan = scheduler.plan(TimeUs(step));
       ASSERT_FALSE(plan.empty() && in_flight.empty()) << "work waits and nothing runs";
       if (plan.empty()) break;
@@ -169,6 +194,11 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
       scheduler.commit(in_flight.front(), TimeUs(step), times.front(), outcome);
       in_flight.pop_front();
       times.pop_front();
+      for (const Verified& v : outcome.verified) {
+        ASSERT_TRUE(v.accepted >= 0 && v.accepted <= v.drafted);
+        drafted += v.drafted;
+        accepted += v.accepted;
+      }
       for (Delivery& d : outcome.deliveries) d.sink->push(std::move(d.event));
     }
     scheduler.validate();
@@ -181,7 +211,11 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1) {
   }
   EXPECT_TRUE(open.empty());
   EXPECT_GT(completed, 20u);
-  EXPECT_GE(ahead, depth > 1 ? step / 4 : 0) << "plans were seldom made ahead";
+  EXPECT_GE(ahead, depth > 1 && !drafts ? step / 4 : 0) << "plans were seldom made ahead";
+  if (drafts) {
+    EXPECT_GT(accepted, 1000);
+    EXPECT_GT(drafted, accepted + 100);
+  }
   EXPECT_EQ(scheduler.pool().num_held(), 0);
 }
 
@@ -233,6 +267,25 @@ TEST(SchedulerSoak, TightTime) {
     o.step_us = 600;
     soak(uint64_t(700 + s), o, 10000);
     soak(uint64_t(800 + s), o, 10000, 2);
+  }
+}
+
+// Drafts right and wrong, in every pool: the same texts, stops and limits, and every invariant.
+TEST(SchedulerSoak, Drafts) {
+  for (int s = 1; s <= num_seeds(); ++s) {
+    soak(uint64_t(900 + s), options(400, 16, 32, 64, true), 6000, 1, true);
+    soak(uint64_t(1000 + s), options(24, 16, 16, 48, true), 6000, 1, true);
+    soak(uint64_t(1100 + s), options(12, 32, 4, 7, true), 6000, 1, true);
+    soak(uint64_t(1200 + s), options(24, 16, 16, 33, false), 6000, 1, true);
+  }
+}
+TEST(SchedulerSoak, DraftsWhileRunningAhead) {
+  for (int s = 1; s <= num_seeds(); ++s) {
+    soak(uint64_t(1300 + s), options(400, 16, 32, 64, true), 6000, 2, true);
+    soak(uint64_t(1400 + s), options(40, 16, 16, 48, true), 6000, 2, true);
+    SchedulerOptions o = options(60, 16, 16, 64, true);
+    o.step_us = 600;
+    soak(uint64_t(1500 + s), o, 6000, 2, true);
   }
 }
 

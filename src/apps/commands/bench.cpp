@@ -1,4 +1,4 @@
-// sluice bench decode|prefill|mixed|throughput|serve|scheduler|kernels|machine: speed, beside what the machine was measured to give.
+// sluice bench decode|prefill|mixed|throughput|speculate|serve|scheduler|kernels|machine: speed, beside what the machine was measured to give.
 #include <chrono>
 #include <cstdio>
 #include <iostream>
@@ -9,6 +9,7 @@
 
 #include "apps/bench_kernels.h"
 #include "apps/bench_scheduler.h"
+#include "apps/bench_speculate.h"
 #include "apps/bench_throughput.h"
 #include "apps/command.h"
 #include "apps/load_report.h"
@@ -29,7 +30,7 @@ class Bench final : public Invocation {
   void declare(Flags& f) override {
     load_.max_sequences = 0;
     load_.objective = "throughput";
-    f.add("what", what_, "decode, prefill, mixed, throughput, serve, scheduler, kernels or machine", true);
+    f.add("what", what_, "decode, prefill, mixed, throughput, speculate, serve, scheduler, kernels or machine", true);
     f.add("model", load_.model, "a .gguf file (decode, prefill) or the URL of a server (serve)");
     declare_random(f, load_);
     f.add("-o,--threads", load_.threads, "worker threads (0: every core)");
@@ -64,6 +65,12 @@ class Bench final : public Invocation {
     f.add("--steps", scheduler_.steps, "scheduler: steps that are timed");
     f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
     f.add("--filter", filter_, "kernels: only cases whose name holds this");
+    f.add("--draft", speculate_.draft, "speculate: the draft model, or ngram");
+    f.add("--data", speculate_.data, "speculate: prompts, a .txt or a .jsonl with \"prompt\"");
+    f.add("-k,--drafts", speculate_.drafts, "speculate: numbers of drafts, \"1..8\" or \"1,3,5\"");
+    f.add("--prompts", speculate_.bench.prompts, "speculate: of the prompts, the first so many (0: all)");
+    f.add("--chat", speculate_.bench.chat, "speculate: apply the model's chat template to the prompts");
+    f.add("--temperature", speculate_.bench.temperature, "speculate: 0 is greedy");
     f.add("--json", json_, "one JSON object on standard output");
     f.example("sluice bench decode smollm2.gguf -b 1,4,16 -c 512\n  sluice bench throughput --random llama-135m --requests 32 --prompt-tokens 128 --output-tokens 32\n  sluice bench serve http://127.0.0.1:8080 --requests 64 --concurrency 16");
   }
@@ -75,14 +82,25 @@ class Bench final : public Invocation {
     if (what_ == "scheduler") return bench_scheduler({scheduler_.sequences, scheduler_.steps, json_});
     if (what_ == "serve") return load_.model.empty() ? invalid("the URL of a server is missing", "model") : serve();
     if (what_ == "throughput") return bench_throughput({load_, load_gen_, lengths_, flags.given("--requests"), json_});
+    if (what_ == "speculate") return speculate(flags);
     if (load_.max_sequences == 0) load_.max_sequences = 64;
     if (what_ == "decode" || what_ == "prefill") return steps();
     if (what_ == "mixed") return mixed(flags);
-    return invalid("'" + what_ + "' is none of decode, prefill, mixed, throughput, serve, scheduler, kernels, machine", "what");
+    return invalid("'" + what_ + "' is none of decode, prefill, mixed, throughput, speculate, serve, scheduler, kernels, machine", "what");
   }
 
  private:
   int threads() const { return load_.threads > 0 ? load_.threads : lab::default_threads(); }
+
+  Result<int> speculate(const Flags& flags) {
+    speculate_.load = load_;
+    speculate_.load.max_sequences = 16;
+    if (context_ > 0) speculate_.load.context = context_;
+    if (flags.given("--tokens")) speculate_.bench.max_tokens = step_.tokens;
+    speculate_.bench.seed = load_gen_.seed;
+    speculate_.json = json_;
+    return bench_speculate(speculate_);
+  }
 
   Result<int> machine() {
     const lab::MachineCeilings m = lab::measure_machine(threads(), size_t{256} << 20);
@@ -201,6 +219,7 @@ class Bench final : public Invocation {
 
   std::string what_, batches_ = "1", lengths_, rate_ = "inf", slo_, class_ = "interactive", filter_;
   lab::LoadOptions load_;
+  SpeculateFlags speculate_;
   lab::BenchOptions step_;
   lab::GeneratorOptions load_gen_;
   SchedulerFlags scheduler_;

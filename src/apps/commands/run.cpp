@@ -20,6 +20,7 @@ class Run final : public Invocation {
  public:
   void declare(Flags& f) override {
     declare_model(f, load_);
+    declare_speculation(f, speculate_);
     f.add("-p,--prompt", prompt_, "the prompt");
     f.add("-f,--file", file_, "a file with the prompt (-: standard input)");
     f.add("--ids", ids_, "the prompt as token ids, \"1,2,3\"");
@@ -41,6 +42,7 @@ class Run final : public Invocation {
     if (!(top_p_ > 0 && top_p_ <= 1)) return invalid("outside (0, 1]", "--top-p");
     if (!(min_p_ >= 0 && min_p_ <= 1)) return invalid("outside 0..1", "--min-p");
     if (top_k_ < 0) return invalid("below 0", "--top-k");
+    SLUICE_TRY(lab::check_speculation(speculate_));
     if (max_tokens_ < 0) return invalid("below 0", "--max-tokens");
     const bool has_prompt = flags.given("--prompt") || flags.given("--file") || flags.given("--ids");
     if (!has_prompt && (json_ || !::isatty(STDIN_FILENO)))
@@ -48,8 +50,10 @@ class Run final : public Invocation {
     if (!flags.given("--seed")) seed_ = std::random_device{}();
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     std::signal(SIGINT, [](int) { g_interrupted = 1; });
+    const SteadyClock clock;
+    SLUICE_ASSIGN(auto speculator, lab::load_speculator(model, load_, speculate_, &clock));
     SLUICE_ASSIGN(auto executor, model.make_executor());
-    lab::CompletionRunner runner(model, std::move(executor));
+    lab::CompletionRunner runner(model, std::move(executor), std::move(speculator));
     if (!has_prompt) return chat_loop(model, runner);
     SLUICE_ASSIGN(std::vector<int32_t> prompt, prompt_ids(model, flags));
     SLUICE_ASSIGN(lab::Completion c, complete(model, runner, prompt, !json_));
@@ -115,6 +119,10 @@ class Run final : public Invocation {
     nlohmann::ordered_json j{{"text", c.text}, {"ids", c.ids}, {"prompt_ids", prompt}, {"finish_reason", c.finish_reason},
                              {"prompt_tokens", prompt.size()}, {"completion_tokens", c.ids.size()},
                              {"ttft_s", c.ttft_s}, {"decode_tok_s", c.decode_tok_s}};
+    if (c.drafted > 0) {
+      j["drafted"] = c.drafted;
+      j["accepted"] = c.accepted;
+    }
     if (logits_) {
       j["top"] = c.top;
       j["nll"] = c.nll;
@@ -138,6 +146,7 @@ class Run final : public Invocation {
   }
 
   lab::LoadOptions load_;
+  lab::SpeculateOptions speculate_;
   std::string prompt_, file_, ids_;
   bool chat_ = false, ignore_eos_ = false, logits_ = false, json_ = false;
   int max_tokens_ = 256, top_k_ = 0;

@@ -35,10 +35,11 @@ class Serve final : public Invocation {
  public:
   void declare(Flags& f) override {
     declare_model(f, load_);
+    declare_speculation(f, speculate_);
     f.add("--host", host_, "address to listen on");
     f.add("--port", port_, "port (0: any free one)");
     f.add("--name", name_, "the model's name in the API (default: the file's)");
-    f.add("--pool", pool_texts_, "an engine of its own over the same weights, NAME[:KEY=VALUE,...], several times: objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class, alias");
+    f.add("--pool", pool_texts_, "an engine of its own over the same weights, NAME[:KEY=VALUE,...], several times: objective, kv, kv_type, max_sequences, step_ms, devices, threads, weight, class, speculate, alias");
     f.add("--max-queue", max_queue_, "requests that may wait in a pool; beyond, 429");
     f.add("--max-queue-tokens", max_queue_tokens_, "tokens of prompts that may wait in a pool (0: any number); beyond, 429");
     f.add("--queue-timeout", queue_timeout_s_, "seconds that a request may wait to be begun (0: for ever); then 429");
@@ -55,6 +56,7 @@ class Serve final : public Invocation {
 
   Result<int> run(const Flags& flags) override {
     SLUICE_TRY(check_flags());
+    SLUICE_TRY(lab::check_speculation(speculate_));
     SLUICE_ASSIGN(const auto specs, lab::parse_pools(pool_texts_));
     SLUICE_ASSIGN(const auto keys, read_keys(specs));
     // Signals are taken by this thread alone, in wait_for_signal; threads made from here on inherit the mask.
@@ -74,7 +76,12 @@ class Serve final : public Invocation {
 
     load_.prefix_cache = !no_prefix_cache_;
     SLUICE_ASSIGN(auto loaded, lab::load_pools(load_, specs, load_progress()));
-    SLUICE_ASSIGN(std::vector<Running> pools, make_engines(std::move(loaded)));
+    std::unique_ptr<lab::LoadedModel> draft;  // one for all pools: they have the same weights
+    if (needs_draft(specs)) {
+      SLUICE_ASSIGN(lab::LoadedModel m, lab::load_draft(loaded.front().model, load_, speculate_.draft));
+      draft = std::make_unique<lab::LoadedModel>(std::move(m));
+    }
+    SLUICE_ASSIGN(std::vector<Running> pools, make_engines(std::move(loaded), draft.get()));
     const lab::LoadedModel& model = pools.front().pool.model;
     if (!model.chat_template_error.empty()) std::fprintf(stderr, "chat template: %s (/v1/chat/completions will refuse)\n", model.chat_template_error.c_str());
     std::vector<api::Pool> faces;
@@ -112,6 +119,17 @@ class Serve final : public Invocation {
     return out;
   }
 
+  // Each pool's own word goes before the command's.
+  lab::SpeculateOptions speculation_of(const lab::PoolSpec& pool) const {
+    lab::SpeculateOptions out = speculate_;
+    if (!pool.speculate.empty()) out.mode = pool.speculate;
+    return out;
+  }
+  bool needs_draft(const std::vector<lab::PoolSpec>& pools) const {
+    return pools.empty() ? speculate_.needs_draft()
+                         : std::any_of(pools.begin(), pools.end(), [&](const lab::PoolSpec& p) { return speculation_of(p).needs_draft(); });
+  }
+
   http::ServerOptions http_options() const {
     http::ServerOptions http;
     if (store_ != "none") http.body_limits = {{"/v1/files", size_t(store::Limits().file_bytes) + kFormBytes}};
@@ -121,7 +139,7 @@ class Serve final : public Invocation {
     return http;
   }
 
-  Result<std::vector<Running>> make_engines(std::vector<lab::LoadedPool> loaded) const {
+  Result<std::vector<Running>> make_engines(std::vector<lab::LoadedPool> loaded, const lab::LoadedModel* draft) const {
     std::vector<double> weights;
     for (const lab::LoadedPool& p : loaded)
       if (p.gate_member >= 0) weights.push_back(p.spec.weight);
@@ -145,6 +163,7 @@ class Serve final : public Invocation {
         pool.model.device.depth = 1;
       }
       const lab::OnCores here(pool.cores);
+      SLUICE_ASSIGN(options.speculator, lab::make_speculator(pool.model, draft, speculation_of(pool.spec), &clock_));
       SLUICE_ASSIGN(auto executor, pool.model.make_executor());
       auto engine = std::make_unique<engine::Engine>(options, pool.model.tokenizer, std::move(executor), &clock_);
       out.push_back({std::move(pool), std::move(engine)});
@@ -221,6 +240,7 @@ class Serve final : public Invocation {
 
   static constexpr size_t kFormBytes = 64 << 10;   // of an upload beside the file
   lab::LoadOptions load_;
+  lab::SpeculateOptions speculate_;
   std::string host_ = "127.0.0.1", name_, cors_ = "*", store_, record_;
   std::vector<std::string> key_texts_, pool_texts_;
   SteadyClock clock_;

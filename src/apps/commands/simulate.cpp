@@ -64,6 +64,7 @@ class Simulate final : public Invocation {
     options_.scheduler = scheduler_;
     options_.cost = lab::cost_model(hardware, sizes, work_.seed);
     options_.request_us = hardware.request_us;
+    if (pools_ == 1) options_.step_cost = hardware.step_cost;  // half of the hardware takes twice as long
     options_.seed = work_.seed;
     std::fprintf(stderr, "%s (%s): %d blocks of %d tokens\n", hardware.name.c_str(), hardware.source.c_str(), scheduler_.total_blocks, scheduler_.block_tokens);
     return pools_ == 1 ? one_pool(arrivals) : two_pools(arrivals);

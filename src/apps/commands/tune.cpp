@@ -52,7 +52,7 @@ class Tune final : public Invocation {
 
   static Json figures_json(const lab::TrialFigures& f) {
     const auto p = [](const lab::Percentiles& x) { return Json{{"p50", x.p50}, {"p90", x.p90}, {"p99", x.p99}}; };
-    return {{"output_tok_s", f.output_tok_s}, {"ttft_ms", p(f.ttft_ms)}, {"tpot_ms", p(f.tpot_ms)}, {"itl_ms", p(f.gap_ms)}, {"e2e_ms", p(f.e2e_ms)}};
+    return {{"output_tok_s", f.output_tok_s}, {"batch_tok_s", f.batch_tok_s}, {"ttft_ms", p(f.ttft_ms)}, {"tpot_ms", p(f.tpot_ms)}, {"itl_ms", p(f.gap_ms)}, {"e2e_ms", p(f.e2e_ms)}};
   }
 
   Json json_of(const lab::TuneReport& r) const {
@@ -70,7 +70,10 @@ class Tune final : public Invocation {
       step["after"] = s.before.requests ? figures_json(s.after) : Json();
       steps.push_back(std::move(step));
     }
-    for (const auto& [flag, value] : r.config) config[flag] = value;
+    for (const auto& [flag, value] : r.config) {
+      if (flag == "pool") config[flag].push_back(value);
+      else config[flag] = value;
+    }
     return {{"model", r.model}, {"objective", r.objective}, {"score", r.score}, {"load", r.load}, {"machine", r.machine}, {"steps", steps}, {"config", config},
             {"beginning", figures_json(r.beginning)}, {"end", figures_json(r.end)}, {"gain", r.gain}, {"result", r.result}, {"seconds", r.seconds},
             {"config_path", config_path_}, {"report_path", report_path_}};

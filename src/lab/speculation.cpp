@@ -1,0 +1,82 @@
+#include "lab/speculation.h"
+
+#include <algorithm>
+
+namespace sluice::lab {
+namespace {
+
+constexpr double kMostOfFree = 0.25;  // of a host's free memory that the draft model's cache may take
+
+std::string mode_of(const SpeculateOptions& o) { return !o.mode.empty() ? o.mode : o.draft.empty() ? "off" : "auto"; }
+
+}  // namespace
+
+Status check_speculation(const SpeculateOptions& o) {
+  const std::string mode = mode_of(o);
+  if (mode != "off" && mode != "ngram" && mode != "draft" && mode != "auto") return invalid("'" + mode + "' is none of off, ngram, draft, auto", "--speculate");
+  if (mode == "draft" && o.draft.empty()) return invalid("draft needs a draft model: give --draft MODEL", "--speculate");
+  if (o.max_drafts < 1 || o.max_drafts > sched::kMaxDrafts)
+    return invalid(std::to_string(o.max_drafts) + " is outside 1.." + std::to_string(sched::kMaxDrafts), "--max-drafts");
+  return {};
+}
+
+Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft) {
+  const text::Tokenizer &t = *target.tokenizer, &d = *draft.tokenizer;
+  for (int32_t id = 0; id < std::min(t.size(), d.size()); ++id)
+    if (t.token_text(id) != d.token_text(id))
+      return Error{ErrorCode::kUnsupported, draft.name + " cannot draft for " + target.name + ": token " + std::to_string(id) + " is '" +
+                                                d.token_text(id) + "' there and '" + t.token_text(id) + "' here", "--draft"};
+  return {};
+}
+
+Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft) {
+  LoadOptions o = options;
+  o.model = draft;
+  o.random.clear();
+  o.save.clear();
+  o.depth = 1;
+  SLUICE_ASSIGN(const auto file, open_weights(o, false));
+  SLUICE_ASSIGN(const model::ModelSpec spec, model::read_spec(file->metadata()));
+  const size_t a_token = exec::DeviceExecutor::kv_bytes_per_token(spec, target.device.kv_type);
+  const uint64_t wanted = uint64_t(target.scheduler.total_blocks) * uint64_t(target.scheduler.block_tokens) * a_token;
+  const uint64_t free = uint64_t(kMostOfFree * double(available_memory(target.model->kernels())));
+  o.kv_memory = std::to_string(std::max<uint64_t>(std::min(wanted, free), 2 * a_token * uint64_t(o.block_tokens)));
+  o.context = std::min(target.scheduler.max_context, spec.max_context);
+  SLUICE_ASSIGN(LoadedModel m, load_model(o, nullptr));
+  SLUICE_TRY(check_vocabularies(target, m));
+  return m;
+}
+
+Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& target, const LoadedModel* m, const SpeculateOptions& o, const Clock* clock) {
+  SLUICE_TRY(check_speculation(o));
+  const std::string mode = mode_of(o);
+  if (mode == "off") return std::shared_ptr<draft::Speculator>();
+  draft::SpeculatorOptions s;
+  s.lookups = mode != "draft";
+  s.suffix = o.suffix;
+  s.max_drafts = o.max_drafts;
+  s.fixed = o.fixed;
+  std::unique_ptr<draft::DraftModel> proposer;
+  if (m && mode != "ngram") {
+    LoadedModel own = *m;  // the weights are shared
+    own.device.threads = target.device.threads;
+    SLUICE_ASSIGN(auto executor, own.make_executor());
+    draft::DraftModelOptions d;
+    d.vocab = m->scheduler.vocab;
+    d.target_vocab = target.scheduler.vocab;
+    d.max_context = m->scheduler.max_context;
+    d.max_step_tokens = m->scheduler.max_step_tokens;
+    d.max_sequences = m->scheduler.max_sequences;
+    proposer = std::make_unique<draft::DraftModel>(d, std::move(executor), clock);
+  }
+  return std::make_shared<draft::Speculator>(s, std::move(proposer));
+}
+
+Result<std::shared_ptr<draft::Speculator>> load_speculator(const LoadedModel& target, const LoadOptions& load, const SpeculateOptions& o, const Clock* clock) {
+  SLUICE_TRY(check_speculation(o));
+  if (!o.needs_draft()) return make_speculator(target, nullptr, o, clock);
+  SLUICE_ASSIGN(const LoadedModel draft, load_draft(target, load, o.draft));
+  return make_speculator(target, &draft, o, clock);
+}
+
+}  // namespace sluice::lab

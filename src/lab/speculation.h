@@ -1,0 +1,37 @@
+// What `--draft` and `--speculate` ask for, made from files: a draft model loaded and held against its target, and the Speculator
+// that an engine takes.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "draft/speculator.h"
+#include "lab/loaded_model.h"
+
+namespace sluice::lab {
+
+struct SpeculateOptions {
+  std::string draft;          // the draft model: a file, or a name in the local store; empty: none
+  std::string mode;           // off, ngram (lookups alone), draft (the draft model alone), auto (all); empty: auto with a draft model, else off
+  int max_drafts = 8;
+  int fixed = -1;             // draft::SpeculatorOptions
+  bool suffix = true;
+  bool needs_draft() const { return !draft.empty() && mode != "off" && mode != "ngram"; }
+};
+
+// Error naming the flag where the mode is none, or asks for a draft model that is not there.
+Status check_speculation(const SpeculateOptions& options);
+
+// A draft model beside its target: same device, threads and cache type, room in its cache for the tokens of the target's.
+// Errors: as load_model; kUnsupported where the two vocabularies differ in a token that both have, naming it.
+Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft);
+Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft);
+
+// Null where the mode is off. draft: what load_draft gave, or null.
+Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& target, const LoadedModel* draft, const SpeculateOptions& options,
+                                                           const Clock* clock);
+// Both at once, for those who keep nothing of the draft model.
+Result<std::shared_ptr<draft::Speculator>> load_speculator(const LoadedModel& target, const LoadOptions& load, const SpeculateOptions& options,
+                                                           const Clock* clock);
+
+}  // namespace sluice::lab
