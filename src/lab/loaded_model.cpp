@@ -55,7 +55,8 @@ Result<DType> parse_kv_type(const std::string& text) {
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
   if (o.max_step_tokens > 0) return o.max_step_tokens;
-  return std::max(kernels.host_memory ? 512 : 2048, o.max_sequences);
+  const int most = kernels.host_memory ? 512 : o.objective == "throughput" ? 4096 : 2048;
+  return std::max(most, o.max_sequences);
 }
 
 int default_threads() {
