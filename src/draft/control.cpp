@@ -8,6 +8,7 @@ namespace {
 
 // Prices are measured to a few per cent: what promises less is left alone.
 constexpr double kLeastGain = 1.01, kLeastModelGain = 1.02;
+constexpr int kTile = 16;            // tokens
 constexpr float kHopeless = 0.05f;   // a draft that stands so seldom is not worth a look at its price
 constexpr int kPatience = 12;        // drafts without a better rate, over a step in the price, before giving up
 
@@ -24,6 +25,8 @@ double Control::rate(const Situation& now, double gain, int tokens, int64_t pair
   shape.tokens += tokens;
   shape.rows += tokens;
   shape.pairs += pairs;
+  // Where sizes are not measured one by one, drafts are charged the whole tile of tokens that they begin.
+  if (tokens > 0 && shape.tokens > StepPrice::kExact) shape.tokens = (shape.tokens + kTile - 1) / kTile * kTile;
   return (now.progress + gain) / (price_->predict(shape) + draft_us);
 }
 

@@ -16,8 +16,10 @@ class StepPrice {
   // A step that took so long, before StepCost has learned of it or after.
   void observe(const sched::StepShape& shape, TimeUs took_us);
 
+  static constexpr int kExact = 32;   // sizes up to this are measured one by one
+
  private:
-  static constexpr int kExact = 32, kBuckets = kExact + 8;  // tokens one by one, then by powers of two
+  static constexpr int kBuckets = kExact + 8;  // beyond, by powers of two
   struct Correction {
     double factor = 1;
     uint64_t at = 0, seen = 0;

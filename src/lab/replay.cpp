@@ -108,6 +108,7 @@ class Replay {
 
   void drafts(const Json& list) {
     const size_t slots = scheduler_->draft_slots().size();
+    proposed_ = true;
     for (const Json& j : list) {
       const auto slot = j.at(0).get<size_t>();
       if (slot >= slots) throw Diverged{};
@@ -117,6 +118,8 @@ class Replay {
 
   void plan(const Json& j) {
     require(scheduler_->num_in_flight() < sched::Scheduler::kMaxFlights, "a plan where two are in flight");
+    if (!proposed_) scheduler_->draft_slots();  // nothing was proposed: drafts that the last plan had no room for are dropped
+    proposed_ = false;
     const sched::BatchPlan& plan = scheduler_->plan(j.at("now").get<TimeUs>());
     ++report.steps;
     if ((plan.empty() ? 0 : plan.hash()) == j.at("hash").get<uint64_t>()) {
@@ -152,6 +155,7 @@ class Replay {
   std::optional<sched::Scheduler> scheduler_;
   std::unordered_map<uint64_t, std::shared_ptr<std::atomic<bool>>> cancels_;
   std::vector<size_t> rows_;  // of the plans in flight
+  bool proposed_ = false;     // for the plan that comes
 };
 
 }  // namespace

