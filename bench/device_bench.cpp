@@ -116,7 +116,7 @@ void measure_machine(Device& d) {
   x.fill(pattern);
   w.fill(pattern);
   const cuda::Output out{w.data, size_t(size) * 2, nullptr, y.floats(), size, size, false};
-  const double product = time_of(d, 8, [&](int) { library->multiply(d.stream, WeightType::kBF16, x.data, size, size, out); });
+  const double product = time_of(d, 8, [&](int) { library->multiply(d.stream, WeightType::kBF16, x.data, size, size, size, out); });
   d.flops = 2.0 * size * size * size / product * 1e6;
   std::printf("bf16 product of 8,192^3: %.0f TFLOP/s\n", d.flops * 1e-12);
 }

@@ -139,6 +139,7 @@ void write_counters(Writer& w) {
   w.counter("Prompt tokens looked up in the prefix cache (old name).", "", "gpu_prefix_cache_queries_total", of(&S::prefix_query_tokens));
   w.counter("Prompt tokens found in the prefix cache (old name).", "", "gpu_prefix_cache_hits_total", of(&S::prefix_hit_tokens));
   w.counter("Sequences preempted.", "preemptions_total", "num_preemptions_total", of(&S::preemptions));
+  w.counter("Preempted sequences whose blocks were kept aside.", "swaps_total", "", of(&S::swaps));
   w.counter("Engine steps.", "steps_total", "", of(&S::steps));
   w.counter("Requests refused at once.", "requests_rejected_total", "", of(&S::rejected));
   w.counter("Requests that waited longer than they may.", "requests_expired_total", "", of(&S::expired));

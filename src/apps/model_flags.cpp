@@ -21,9 +21,10 @@ void declare_model(Flags& f, lab::LoadOptions& o) {
   f.add("--pin-threads", o.pin_threads, "one core a worker");
   f.add("--kv-type", o.kv_type, "element type of the cache: f32, f16, bf16");
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
+  f.add("--swap-memory", o.swap_memory, "memory of the host for the blocks of preempted sequences, where that is sooner than computing them again");
   f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");
   f.add("--max-sequences", o.max_sequences, "sequences that run at once");
-  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included (0: 512 on a host, 2048 on a device)");
+  f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included (0: 512 on a host, 2048 on a device, 4096 there for throughput)");
   f.add("--objective", o.objective, "latency: prompts go in chunks that keep gaps even; throughput: as they come");
   f.add("--step-ms", o.step_ms, "time that prompts may make of a step while interactive requests are there (0: as the objective says)");
   f.add("--depth", o.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");

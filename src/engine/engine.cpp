@@ -204,6 +204,7 @@ void Engine::publish(TimeUs ended_us) {
   }
   const sched::Counters& c = scheduler_.counters();
   stats_.preemptions.store(c.preemptions, relaxed);
+  stats_.swaps.store(c.swaps, relaxed);
   stats_.prefix_query_tokens.store(c.prefix_query_tokens, relaxed);
   stats_.prefix_hit_tokens.store(c.prefix_hit_tokens, relaxed);
   if (ended_us > 0 && scheduler_.counters().steps % 16 == 0) stats_.step_error_p90.store(scheduler_.cost().error_p90(), relaxed);

@@ -32,7 +32,7 @@ struct Stats {
   Stats();
   // counters
   std::atomic<uint64_t> prompt_tokens{0}, generated_tokens{0}, prefix_query_tokens{0}, prefix_hit_tokens{0},
-      preemptions{0}, steps{0}, finished_stop{0}, finished_length{0}, finished_cancelled{0}, finished_error{0}, rejected{0}, expired{0},
+      preemptions{0}, swaps{0}, steps{0}, finished_stop{0}, finished_length{0}, finished_cancelled{0}, finished_error{0}, rejected{0}, expired{0},
       targets_met{0}, targets_missed{0}, ttft_missed{0}, tpot_missed{0};  // targets: of finished sequences that had any
   // gauges
   std::atomic<int64_t> running{0}, waiting{0}, waiting_tokens{0}, blocks_total{0}, blocks_free{0}, blocks_held{0}, blocks_cached{0};

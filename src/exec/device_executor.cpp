@@ -86,6 +86,13 @@ void DeviceExecutor::make_caches() {
       if (!cache_memory_.back().ok()) ready_ = no_room("the cache");
     }
     caches_.push_back(view);
+    if (options_.swap_blocks == 0) continue;
+    for (void** part : {&view.keys, &view.values}) {
+      cache_memory_.emplace_back(model_->kernels(), block_bytes * size_t(options_.swap_blocks), kernels::MemoryKind::kStaging);
+      *part = cache_memory_.back().data();
+      if (!cache_memory_.back().ok()) ready_ = no_room("swapped blocks");
+    }
+    swapped_.push_back(view);
   }
 }
 
@@ -181,7 +188,11 @@ Status DeviceExecutor::collect(sched::StepResult& result) {
 
 void DeviceExecutor::copy_blocks(const sched::BatchPlan& plan) {
   for (const sched::CopyPair& pair : plan.copies)
-    for (const kernels::CacheView& cache : caches_) model_->kernels().copy_block(context_, {cache, pair.from, pair.to});
+    for (size_t layer = 0; layer < caches_.size(); ++layer) {
+      const auto in = [&](kv::BlockId b) { return b < options_.total_blocks ? caches_[layer] : swapped_[layer]; };
+      const auto at = [&](kv::BlockId b) { return b < options_.total_blocks ? b : b - options_.total_blocks; };
+      model_->kernels().copy_block(context_, {in(pair.from), in(pair.to), at(pair.from), at(pair.to)});
+    }
 }
 
 Error DeviceExecutor::fault(const char* what) const {

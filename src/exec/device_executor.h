@@ -19,6 +19,7 @@ struct DeviceOptions {
   bool pin_threads = false;
   DType kv_type = DType::kF16;
   int total_blocks = 0;
+  int swap_blocks = 0;         // in the host's memory, for sequences that must wait; see SchedulerOptions
   int block_tokens = 16;
   int max_step_tokens = 512;
   int max_sequences = 64;
@@ -82,6 +83,7 @@ class DeviceExecutor final : public Executor {
   model::Activations activations_;
   std::vector<kernels::BackendBuffer> cache_memory_;
   std::vector<kernels::CacheView> caches_;  // one a layer
+  std::vector<kernels::CacheView> swapped_; // likewise, in staging memory
   std::vector<std::unique_ptr<Slot>> slots_;
   uint64_t submitted_ = 0, collected_ = 0;
   std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences

@@ -27,6 +27,28 @@ struct Context;
 struct Graph;
 constexpr int kMaxMarks = 4;
 
+// Activations: an array of float32 or, where KernelTable::activations says so, of f16 or bf16. Rows of the latter are at
+// multiples of 16 bytes. float pointers convert, and host backends know nothing else.
+struct Array {
+  void* data = nullptr;
+  DType type = DType::kF32;
+  Array() = default;
+  Array(float* p) : data(p) {}
+  Array(void* p, DType type) : data(p), type(type) {}
+  float* floats() const { return static_cast<float*>(data); }
+  Array from(size_t element) const { return {static_cast<char*>(data) + element * size_t(dtype_bytes(type)), type}; }
+};
+struct ConstArray {
+  const void* data = nullptr;
+  DType type = DType::kF32;
+  ConstArray() = default;
+  ConstArray(const float* p) : data(p) {}
+  ConstArray(const Array& a) : data(a.data), type(a.type) {}
+  ConstArray(const void* p, DType type) : data(p), type(type) {}
+  const float* floats() const { return static_cast<const float*>(data); }
+  ConstArray from(size_t element) const { return {static_cast<const char*>(data) + element * size_t(dtype_bytes(type)), type}; }
+};
+
 // An immutable weight matrix [N, K] in the backend's own tile order, made by KernelTable::pack.
 struct PackedWeight {
   WeightType type{};
@@ -46,16 +68,16 @@ enum class Prologue : uint8_t {
 struct LinearOutput {
   PackedWeight weight;           // [N, K]
   const float* bias = nullptr;   // [N] or none
-  float* y = nullptr;            // [T, N] at y_stride floats a row
+  Array y;                       // [T, N] at y_stride elements a row
   int y_stride = 0;
-  bool accumulate = false;       // y += (residual stream) instead of y =
+  bool accumulate = false;       // y += (residual stream, float32) instead of y =
 };
 
 // y_i = prologue(x) * W_i^T + bias_i, for up to kMaxLinearOutputs weights of one K.
 constexpr int kMaxLinearOutputs = 3;
 struct LinearArgs {
   int num_tokens = 0;            // T (may be 0)
-  const float* x = nullptr;      // [T, K] or [T, 2K], x_stride floats a row
+  ConstArray x;                  // [T, K] or [T, 2K], x_stride elements a row
   int x_stride = 0;
   Prologue prologue = Prologue::kNone;
   const float* norm_weight = nullptr;  // [K]
@@ -99,6 +121,7 @@ struct BatchView {
   const int32_t* block_begin = nullptr;  // [S+1] into block_ids
   const int32_t* block_ids = nullptr;    // [B]
   int block_tokens = 16;                 // a multiple of 16
+  int num_prompts = 0;                   // sequences of more than one token, where the host knows; 0: it may be any number
 };
 
 // One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.
@@ -116,9 +139,9 @@ struct RopeAppendArgs {
   BatchView batch;
   CacheView cache;
   int q_heads = 0, kv_heads = 0, head_dim = 0, rope_dims = 0;
-  float* q = nullptr;            // [T, H * D], rotated in place, q_stride
-  float* k = nullptr;            // [T, G * D], k_stride (left unspecified after)
-  const float* v = nullptr;      // [T, G * D], v_stride
+  Array q;                       // [T, H * D], rotated in place, q_stride
+  Array k;                       // [T, G * D], k_stride (left unspecified after)
+  ConstArray v;                  // [T, G * D], v_stride; all three of one type
   int q_stride = 0, k_stride = 0, v_stride = 0;
   const float* q_norm = nullptr; // [D] or none
   const float* k_norm = nullptr;
@@ -134,12 +157,12 @@ struct AttentionArgs {
   BatchView batch;
   CacheView cache;
   int q_heads = 0, kv_heads = 0, head_dim = 0;
-  const float* q = nullptr;      // [T, H * D], q_stride
+  ConstArray q;                  // [T, H * D], q_stride
   int q_stride = 0;
   float scale = 1;               // of q.k
   int window = 0;                // 0 = all; else keys with position > p - window
   float softcap = 0;             // 0 = none; else c * tanh(s / c) before the mask
-  float* out = nullptr;          // [T, H * D], out_stride
+  Array out;                     // [T, H * D], out_stride
   int out_stride = 0;
 };
 
@@ -151,9 +174,10 @@ struct GatherArgs {
   float* y = nullptr;            // [num_rows, dim]
 };
 
-// A copy of one block's keys and values (copy on write).
+// A copy of one block's keys and values, within a cache (copy on write) or between it and one in staging memory; both have the same
+// stride.
 struct CopyBlockArgs {
-  CacheView cache;
+  CacheView from_cache, to_cache;
   int32_t from = 0, to = 0;
 };
 
@@ -232,6 +256,11 @@ struct KernelTable {
   // Where packed row `row` (a multiple of pack_rows, or `rows`) begins: pack of [a, b) writes dst's bytes from a's to b's alone.
   // May be null where host_memory is true.
   size_t (*packed_offset)(WeightType, int rows, int cols, int row) noexcept;
+
+  // In which type a step of so many tokens should keep what products of this weight read without a norm, and what they write
+  // without a bias and without accumulating (q, k, v and what attention makes of them; the gate's halves). float32 does in any case. null: always
+  // float32.
+  DType (*activations)(const Context*, const PackedWeight&, int num_tokens) noexcept;
 
   void (*embed)(Context*, const EmbedArgs&) noexcept;
   void (*linear)(Context*, const LinearArgs&) noexcept;

@@ -113,11 +113,12 @@ void embed_rows(Context* c, const EmbedArgs& a) noexcept {
 }
 
 void copy_block(Context*, const CopyBlockArgs& a) noexcept {
-  for (void* base : {a.cache.keys, a.cache.values}) {
-    auto* bytes = static_cast<uint8_t*>(base);
-    std::memcpy(bytes + size_t(a.to) * a.cache.block_stride, bytes + size_t(a.from) * a.cache.block_stride,
-                a.cache.block_stride);
-  }
+  const size_t n = a.from_cache.block_stride;
+  const auto copy = [&](void* to, const void* from) {
+    std::memcpy(static_cast<uint8_t*>(to) + size_t(a.to) * n, static_cast<const uint8_t*>(from) + size_t(a.from) * n, n);
+  };
+  copy(a.to_cache.keys, a.from_cache.keys);
+  copy(a.to_cache.values, a.from_cache.values);
 }
 
 void parallel_for(Context* c, int n, void (*fn)(void*, int) noexcept, void* arg) noexcept {

@@ -55,7 +55,8 @@ Result<DType> parse_kv_type(const std::string& text) {
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
   if (o.max_step_tokens > 0) return o.max_step_tokens;
-  return std::max(kernels.host_memory ? 512 : 2048, o.max_sequences);
+  const int most = kernels.host_memory ? 512 : o.objective == "throughput" ? 4096 : 2048;
+  return std::max(most, o.max_sequences);
 }
 
 int default_threads() {
@@ -177,6 +178,11 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
   if (blocks < 2)
     return invalid("a cache of " + std::to_string(p.kv_bytes) + " bytes holds fewer than 2 blocks of " + std::to_string(block_bytes) + " bytes", "--kv-memory");
   p.total_blocks = int(blocks);
+  if (!o.swap_memory.empty()) {
+    SLUICE_ASSIGN(const uint64_t bytes, parse_bytes(o.swap_memory, "--swap-memory"));
+    p.swap_blocks = int(std::min<uint64_t>(bytes / block_bytes, 1 << 24));
+    p.swap_bytes = uint64_t(p.swap_blocks) * block_bytes;
+  }
   p.kv_bytes = blocks * block_bytes;
   p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * o.block_tokens));
   return p;
@@ -208,13 +214,19 @@ Status set_objective(const std::string& objective, double step_ms, sched::Schedu
   return {};
 }
 
+// Bytes a microsecond of copies within a host's memory, and between it and a device: low ones, as both are shared.
+constexpr double kHostCopyRate = 4e3, kBusCopyRate = 20e3;
+
 // What follows from the memory plan and the options.
 static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
   SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
   m.device = device_options(o, kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
+  m.device.swap_blocks = m.memory.swap_blocks;
   m.scheduler = {};
   m.scheduler.total_blocks = m.memory.total_blocks;
+  m.scheduler.swap_blocks = m.memory.swap_blocks;
+  m.scheduler.swap_block_us = double(m.memory.kv_bytes_per_token) * o.block_tokens / (kernels.host_memory ? kHostCopyRate : kBusCopyRate);
   m.scheduler.block_tokens = o.block_tokens;
   m.scheduler.max_sequences = o.max_sequences;
   m.scheduler.max_step_tokens = step_tokens(o, kernels);

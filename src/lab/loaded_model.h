@@ -25,6 +25,7 @@ struct LoadOptions {
   bool pin_threads = false;
   std::string kv_type = "f16";
   std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
+  std::string swap_memory;        // of the host, for blocks of preempted sequences; "" = none
   int block_tokens = 16;
   int max_sequences = 64;
   int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
@@ -51,7 +52,8 @@ struct MemoryPlan {
   uint64_t process_bytes = 0;     // on a host: code, libraries, vocabulary, threads, requests
   uint64_t free_before = 0;       // on a device: free when it was planned
   uint64_t available_bytes = 0;   // of the machine or device, when it was planned
-  int total_blocks = 0, max_context = 0;
+  uint64_t swap_bytes = 0;        // of the host's memory
+  int total_blocks = 0, swap_blocks = 0, max_context = 0;
   uint64_t fixed() const { return weights_bytes + mapped_bytes + activation_bytes + process_bytes; }  // whatever the cache
   uint64_t total() const { return fixed() + kv_bytes; }
 };

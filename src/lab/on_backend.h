@@ -91,6 +91,29 @@ inline std::vector<float> random_floats(Rng& rng, size_t n, float scale = 1) {
   return v;
 }
 
+// Floats as activations of a type, and back.
+inline std::vector<uint8_t> as_type(DType type, const std::vector<float>& from) {
+  std::vector<uint8_t> bytes(from.size() * size_t(dtype_bytes(type)));
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (type == DType::kF32) {
+      std::memcpy(&bytes[4 * i], &from[i], 4);
+      continue;
+    }
+    const uint16_t h = type == DType::kF16 ? float_to_half(from[i]) : float_to_bf16(from[i]);
+    std::memcpy(&bytes[2 * i], &h, 2);
+  }
+  return bytes;
+}
+inline std::vector<float> from_type(DType type, const std::vector<uint8_t>& bytes) {
+  std::vector<float> out(bytes.size() / size_t(dtype_bytes(type)));
+  for (size_t i = 0; i < out.size(); ++i) {
+    uint16_t h = 0;
+    if (type == DType::kF32) std::memcpy(&out[i], &bytes[4 * i], 4);
+    else std::memcpy(&h, &bytes[2 * i], 2), out[i] = type == DType::kF16 ? half_to_float(h) : bf16_to_float(h);
+  }
+  return out;
+}
+
 // Random rows of a format: random bits for quants, sane scales.
 inline std::vector<uint8_t> random_weight(Rng& rng, WeightType type, int rows, int cols) {
   const quant::WeightFormat* f = quant::find_format(type);

@@ -55,7 +55,10 @@ class Replay {
     s.batch_room = o.at("batch_room").get<double>();
     s.max_context = o.at("max_context").get<int>();
     s.vocab = o.at("vocab").get<int>();
+    s.swap_blocks = o.at("swap_blocks").get<int>();
+    s.swap_block_us = o.at("swap_block_us").get<double>();
     s.prefix_cache = o.at("prefix_cache").get<bool>();
+    require(s.swap_blocks >= 0 && s.swap_blocks <= 1 << 26 && s.swap_block_us >= 0, "options are out of range");
     require(s.total_blocks > 0 && s.total_blocks <= 1 << 26 && s.block_tokens >= 16 && s.block_tokens <= 256 && s.block_tokens % 16 == 0 && s.max_sequences > 0 &&
                 s.max_sequences <= 1 << 16 && s.max_step_tokens >= s.max_sequences && s.max_step_tokens <= 1 << 24, "options are out of range");
     scheduler_.emplace(s, tokenizer_);

@@ -99,11 +99,25 @@ void Model::forward(kernels::Context* context, Activations& a, const int32_t* to
   }
 }
 
+// Of what goes from some products to others: as all of them would have it, or float32.
+DType Model::between(const kernels::Context* context, std::initializer_list<const kernels::PackedWeight*> weights, int num_tokens) const {
+  DType type = DType::kF32;
+  for (const kernels::PackedWeight* const* w = weights.begin(); w != weights.end(); ++w) {
+    const DType wanted = kernels_->activations ? kernels_->activations(context, **w, num_tokens) : DType::kF32;
+    if (w != weights.begin() && wanted != type) return DType::kF32;
+    type = wanted;
+  }
+  return type;
+}
+
 void Model::attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
                             const kernels::CacheView& cache) const {
   const LayerWeights& w = weights_.layers[size_t(layer)];
   const int q_dim = spec_.q_heads * spec_.head_dim, kv_dim = spec_.kv_heads * spec_.head_dim, stride = q_dim + 2 * kv_dim;
   const bool local = spec_.is_local(layer);
+  const bool biased = w.q_bias || w.k_bias || w.v_bias;  // which only float32 takes
+  const kernels::Array q(a.qkv, biased ? DType::kF32 : between(context, {&w.q, &w.k, &w.v}, batch.num_tokens)), k = q.from(size_t(q_dim)), v = k.from(size_t(kv_dim));
+  const kernels::Array attended(a.attn, between(context, {&w.o}, batch.num_tokens));
 
   kernels::LinearArgs qkv;
   qkv.num_tokens = batch.num_tokens;
@@ -113,9 +127,9 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   qkv.norm_weight = w.attn_norm;
   qkv.eps = spec_.norm_eps;
   qkv.num_outputs = 3;
-  qkv.out[0] = {w.q, w.q_bias, a.qkv, stride, false};
-  qkv.out[1] = {w.k, w.k_bias, a.qkv + q_dim, stride, false};
-  qkv.out[2] = {w.v, w.v_bias, a.qkv + q_dim + kv_dim, stride, false};
+  qkv.out[0] = {w.q, w.q_bias, q, stride, false};
+  qkv.out[1] = {w.k, w.k_bias, k, stride, false};
+  qkv.out[2] = {w.v, w.v_bias, v, stride, false};
   kernels_->linear(context, qkv);
 
   kernels::RopeAppendArgs rope;
@@ -125,9 +139,9 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   rope.kv_heads = spec_.kv_heads;
   rope.head_dim = spec_.head_dim;
   rope.rope_dims = spec_.rope_dims;
-  rope.q = a.qkv;
-  rope.k = a.qkv + q_dim;
-  rope.v = a.qkv + q_dim + kv_dim;
+  rope.q = q;
+  rope.k = k;
+  rope.v = v;
   rope.q_stride = rope.k_stride = rope.v_stride = stride;
   rope.q_norm = w.q_norm;
   rope.k_norm = w.k_norm;
@@ -143,17 +157,17 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   attention.q_heads = spec_.q_heads;
   attention.kv_heads = spec_.kv_heads;
   attention.head_dim = spec_.head_dim;
-  attention.q = a.qkv;
+  attention.q = q;
   attention.q_stride = stride;
   attention.scale = spec_.scale();
   attention.window = local ? spec_.window : 0;
-  attention.out = a.attn;
+  attention.out = attended;
   attention.out_stride = q_dim;
   kernels_->attention(context, attention);
 
   kernels::LinearArgs o;
   o.num_tokens = batch.num_tokens;
-  o.x = a.attn;
+  o.x = attended;
   o.x_stride = q_dim;
   o.num_outputs = 1;
   o.out[0] = {w.o, w.o_bias, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
@@ -164,6 +178,7 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
 
 void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const {
   const LayerWeights& w = weights_.layers[size_t(layer)];
+  const kernels::Array gate(a.ffn, between(context, {&w.gate, &w.up, &w.down}, num_tokens));
   kernels::LinearArgs up;
   up.num_tokens = num_tokens;
   up.x = a.x;
@@ -172,13 +187,13 @@ void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int 
   up.norm_weight = w.ffn_norm;
   up.eps = spec_.norm_eps;
   up.num_outputs = 2;
-  up.out[0] = {w.gate, nullptr, a.ffn, 2 * spec_.ffn_dim, false};
-  up.out[1] = {w.up, nullptr, a.ffn + spec_.ffn_dim, 2 * spec_.ffn_dim, false};
+  up.out[0] = {w.gate, nullptr, gate, 2 * spec_.ffn_dim, false};
+  up.out[1] = {w.up, nullptr, gate.from(size_t(spec_.ffn_dim)), 2 * spec_.ffn_dim, false};
   kernels_->linear(context, up);
 
   kernels::LinearArgs down;
   down.num_tokens = num_tokens;
-  down.x = a.ffn;
+  down.x = gate;
   down.x_stride = 2 * spec_.ffn_dim;
   down.prologue = spec_.gelu ? kernels::Prologue::kGeluMul : kernels::Prologue::kSiluMul;
   down.num_outputs = 1;

@@ -1,6 +1,7 @@
 // Model: immutable weights and the forward pass of a decoder-only transformer over a backend's kernels.
 // forward() may be called by one thread at a time for each kernels::Context and Activations.
 #pragma once
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -53,6 +54,7 @@ class Model {
   void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 
  private:
+  DType between(const kernels::Context* context, std::initializer_list<const kernels::PackedWeight*> weights, int num_tokens) const;
   void attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
                        const kernels::CacheView& cache) const;
   void ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const;

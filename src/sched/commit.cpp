@@ -145,6 +145,7 @@ void Scheduler::finish(Sequence* s, TokenEvent event, TimeUs now, StepOutcome& o
 void Scheduler::forget(Sequence* s) {
   std::erase(running_, s);
   waiting_.erase(s);
+  drop_swapped(s);
   std::erase(s->request->samples, s);
   for (Sequence* other : s->request->samples)
     if (other->leader == s) other->leader = nullptr;

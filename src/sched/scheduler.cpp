@@ -22,6 +22,7 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Token
       index_(options.block_tokens, options.total_blocks), next_expiry_us_(kNever) {
   SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
   SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
+  for (int i = options_.swap_blocks; i-- > 0;) swap_free_.push_back(options_.total_blocks + i);
   for (Flight& f : flights_) {
     f.plan.block_tokens = options_.block_tokens;
     f.plan.reserve(size_t(options_.max_step_tokens), size_t(options_.max_sequences), size_t(options_.total_blocks));
@@ -100,7 +101,10 @@ const BatchPlan& Scheduler::plan(TimeUs now) {
   else if (wants_room_ || !running_fits()) return making_->plan;
   advance_running();
   admit_waiting(now);
-  if (making_->work.empty()) return making_->plan;
+  if (making_->work.empty()) {
+    undo_copies();
+    return making_->plan;
+  }
   add_drafts();
   build_plan();
   ++num_flights_;
@@ -230,6 +234,7 @@ void Scheduler::preempt(Sequence* s) {
   });
   making_->shape = interactive_shape_ = {};
   for (const Work& w : making_->work) add_shape(w);
+  if (worth_swapping(s)) swap_out(s);
   release_blocks(s);
   s->running = false;
   waiting_.insert(s);
@@ -282,10 +287,16 @@ void Scheduler::admit_waiting(TimeUs now) {
 bool Scheduler::try_start(Sequence* s, TimeUs now) {
   if (int(running_.size()) >= options_.max_sequences) return false;
   const int B = options_.block_tokens;
-  if (!fork_from_leader(s)) s->computed = reuse_prefix(s);
+  const bool alone = running_.empty() && making_->work.empty() && num_flights_ == 0;
+  if (!s->swapped.empty() && (s->known() + B) / B > pool_.available()) {
+    if (!alone) return false;
+    drop_swapped(s);
+  }
+  if (!s->swapped.empty()) swap_in(s);
+  else if (!fork_from_leader(s)) s->computed = reuse_prefix(s);
   // Room for all that is known now and the token after, or a newcomer would soon displace others or itself.
   const int wanted = (s->known() + 1 + B - 1) / B - int(s->blocks.size());
-  if (wanted > pool_.available() && !(running_.empty() && making_->work.empty() && num_flights_ == 0)) {
+  if (wanted > pool_.available() && !alone) {
     release_blocks(s);
     return false;
   }
@@ -417,6 +428,19 @@ void Scheduler::validate() const {
     for (kv::BlockId b : s->blocks) ++references[size_t(b)];
   }
   for (int b = 0; b < pool_.total(); ++b) SLUICE_CHECK(references[size_t(b)] == pool_.references(b));
+  std::vector<bool> kept(size_t(options_.swap_blocks), false);
+  size_t num_kept = swap_free_.size();
+  const auto keep = [&](kv::BlockId b) {
+    SLUICE_CHECK(b >= pool_.total() && b < pool_.total() + options_.swap_blocks && !kept[size_t(b - pool_.total())]);
+    kept[size_t(b - pool_.total())] = true;
+  };
+  for (const kv::BlockId b : swap_free_) keep(b);
+  for (const auto& s : sequences_) {
+    for (const kv::BlockId b : s->swapped) keep(b);
+    num_kept += s->swapped.size();
+    SLUICE_CHECK(s->swapped.empty() || !s->running);
+  }
+  SLUICE_CHECK(num_kept == size_t(options_.swap_blocks));
   SLUICE_CHECK(running_.size() + waiting_.size() == sequences_.size());
   SLUICE_CHECK(std::is_sorted(running_.begin(), running_.end(), ByRank{}));
 }

@@ -38,6 +38,10 @@ struct SchedulerOptions {
   TimeUs step_us = 0;
   double prompt_room = -1;
   double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
+  // Blocks of other memory that preempted sequences may keep (their ids follow the cache's), and what moving one takes, there or
+  // back: it is done where computing them again would take longer.
+  int swap_blocks = 0;
+  double swap_block_us = 0;
   int max_context = 0;          // tokens a sequence may reach
   int vocab = 0;
   bool prefix_cache = true;
@@ -104,7 +108,7 @@ struct StepOutcome {
 };
 
 struct Counters {
-  uint64_t preemptions = 0, prefix_query_tokens = 0, prefix_hit_tokens = 0, steps = 0, begun = 0;  // begun: requests
+  uint64_t preemptions = 0, prefix_query_tokens = 0, prefix_hit_tokens = 0, steps = 0, begun = 0, swaps = 0;  // begun: requests
 };
 
 class Scheduler {
@@ -178,6 +182,11 @@ class Scheduler {
   Sequence* victim_below(const Sequence* s) const; // lowest-ranked running sequence that s may displace
   void preempt(Sequence* s);
   void release_blocks(Sequence* s);
+  bool worth_swapping(const Sequence* s) const;
+  void swap_out(Sequence* s);
+  void swap_in(Sequence* s);
+  void drop_swapped(Sequence* s);
+  void undo_copies();
   void add_shape(const Work& w);
   void build_plan();
   void add_draws(Sequence* s, int index, int drafts);
@@ -199,6 +208,7 @@ class Scheduler {
   kv::BlockPool pool_;
   kv::PrefixIndex index_;
   std::vector<std::unique_ptr<Sequence>> sequences_;
+  std::vector<kv::BlockId> swap_free_;             // places for blocks of preempted sequences
   std::vector<Sequence*> running_;                 // by rank
   std::vector<Sequence*> order_;                   // in which they advance
   std::set<Sequence*, ByRank> waiting_;

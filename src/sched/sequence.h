@@ -44,6 +44,8 @@ struct Sequence {
   int flights = 0;                     // plans in flight that name this sequence
   std::vector<kv::BlockId> blocks;     // block i holds positions [i * block_tokens, ...)
   std::vector<kv::PrefixKey> keys;     // of the full blocks known to the index, from the root on
+  std::vector<kv::BlockId> swapped;    // while it waits: where its computed tokens are kept, and how many they are
+  int swapped_tokens = 0;
   size_t index = 0;                    // among the scheduler's sequences
   Sequence* leader = nullptr;          // sample 0 of the same request while it lives: its prompt blocks are shared
   text::StopMatcher stops{{}};

@@ -28,11 +28,11 @@ TEST(ChecksList, FindsAWrongKernel) {
   KernelTable wrong = *kRight;
   wrong.linear = [](Context* c, const LinearArgs& a) noexcept {
     kRight->linear(c, a);
-    if (a.num_tokens > 2) a.out[0].y[a.out[0].y_stride] += 0.01f;
+    if (a.num_tokens > 2) a.out[0].y.floats()[a.out[0].y_stride] += 0.01f;
   };
   wrong.attention = [](Context* c, const AttentionArgs& a) noexcept {
     kRight->attention(c, a);
-    a.out[size_t(a.batch.num_tokens) * size_t(a.out_stride)] = 1;  // past the end
+    a.out.floats()[size_t(a.batch.num_tokens) * size_t(a.out_stride)] = 1;  // past the end
   };
   wrong.gather = [](Context*, const GatherArgs&) noexcept {};
   std::set<std::string> failed;

@@ -24,6 +24,6 @@ with tempfile.TemporaryDirectory() as folder:
         assert server.complete("Once", max_tokens=4)["usage"]["completion_tokens"] == 4
         server.stop()
         print("ok tune for", objective, "-", r["result"])
-    for wrong, words in ((["--candidate", data], "data.jsonl"), (["--budget-s", "0"], "--budget-s"), (["--data", folder + "/none.txt"], "none.txt")):
-        p = subprocess.run([sluice, "tune", model, *flags, *wrong], capture_output=True, text=True)
+    for wrong, words in ((["--data", data, "--candidate", data], "magic"), (["--data", data, "--budget-s", "0"], "--budget-s"), (["--data", folder + "/none.txt"], "none.txt")):
+        p = subprocess.run([sluice, "tune", model, *wrong, "--kv-memory", "64MiB", "--write", config, "--report", page], capture_output=True, text=True)
         assert p.returncode == 2 and p.stdout == "" and words in p.stderr.splitlines()[-1], p.stderr

@@ -57,8 +57,9 @@ class Waiter final : public sched::ResponseSink {
 
 struct Config {
   int threads = 2, blocks = 200, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, max_queue = 512, depth = 0;
-  std::string isa, kv_type = "f16";
+  std::string isa, kv_type = "f16", objective = "latency";
   bool prefix_cache = true;
+  int swap_blocks = 0;
 };
 
 struct Rig {
@@ -66,6 +67,7 @@ struct Rig {
     lab::LoadOptions o;
     o.model = file.path();
     o.isa = s.isa;
+    o.objective = s.objective;
     // Another device's kernels in place of the best of this machine.
     if (const char* device = std::getenv("SLUICE_TEST_DEVICE"); device && s.isa.empty()) o.device = device;
     o.deterministic = true;
@@ -81,6 +83,8 @@ struct Rig {
     if (!loaded.ok()) ADD_FAILURE() << loaded.error().message;
     model = std::make_unique<lab::LoadedModel>(std::move(*loaded));
     model->device.total_blocks = model->scheduler.total_blocks = s.blocks;
+    model->device.swap_blocks = model->scheduler.swap_blocks = s.swap_blocks;
+    model->scheduler.swap_block_us = 1e-3;  // always sooner than computing again
     engine::EngineOptions options;
     options.scheduler = model->scheduler;
     options.max_queue = size_t(s.max_queue);
@@ -126,13 +130,14 @@ std::vector<Text> run_alone(const testing::TinyModel& file, Config setup, int re
   return out;
 }
 
-std::vector<Text> run_together(const testing::TinyModel& file, const Config& setup, int requests, uint64_t* preemptions = nullptr) {
+std::vector<Text> run_together(const testing::TinyModel& file, const Config& setup, int requests, uint64_t* preemptions = nullptr, uint64_t* swaps = nullptr) {
   Rig rig(file, setup);
   std::vector<std::shared_ptr<Waiter>> waiters;
   for (int i = 0; i < requests; ++i) waiters.push_back(rig.send(request(5 + 17 * i, uint64_t(i + 1))));
   std::vector<Text> out;
   for (auto& w : waiters) out.emplace_back(w->wait()[0].tokens, w->wait()[0].logprobs);
   if (preemptions) *preemptions = rig.engine->stats().preemptions;
+  if (swaps) *swaps = rig.engine->stats().swaps;
   return out;
 }
 
@@ -161,9 +166,16 @@ TEST_P(Architectures, NeighboursChunksAndPreemptionChangeNothing) {
     EXPECT_EQ(run_together(file_, threads, 10), alone) << "with 3 threads";
     Config tight = base;
     tight.blocks = 16;
+    tight.objective = "throughput";  // prompts that wait for the time they may take would need less at once
     uint64_t preemptions = 0;
     EXPECT_EQ(run_together(file_, tight, 10, &preemptions), alone) << "with preemption";
     EXPECT_GT(preemptions, 0u);
+    Config swapping = tight;
+    swapping.swap_blocks = 40;
+    swapping.prefix_cache = false;
+    uint64_t swaps = 0;
+    EXPECT_EQ(run_together(file_, swapping, 10, nullptr, &swaps), alone) << "with blocks kept aside";
+    EXPECT_GT(swaps, 0u);
     Config large = base;
     large.block_tokens = 64;
     EXPECT_EQ(run_together(file_, large, 10), alone) << "with blocks of 64";

@@ -127,7 +127,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1, bool d
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
   Scheduler scheduler(o, nullptr);
-  FakeDevice device(o.total_blocks, o.block_tokens);
+  FakeDevice device(o.total_blocks + o.swap_blocks, o.block_tokens);
   std::vector<Sent> open;
   const int capacity = o.total_blocks * o.block_tokens;
   std::vector<int32_t> shared(size_t(capacity / 3));
@@ -217,6 +217,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1, bool d
     EXPECT_GT(drafted, accepted + 100);
   }
   EXPECT_EQ(scheduler.pool().num_held(), 0);
+  EXPECT_GE(scheduler.counters().swaps, o.swap_blocks > 0 ? 10u : 0u);
 }
 
 SchedulerOptions options(int blocks, int block_tokens, int sequences, int step_tokens, bool prefix) {
@@ -261,6 +262,16 @@ TEST(SchedulerSoak, RunningAheadWithLargeBlocksAndATinyBudget) {
 }
 
 // Prompts and batch work squeezed into little time: everything still ends.
+// Blocks of preempted sequences are kept where copying is sooner: two prices, few places and many.
+TEST(SchedulerSoak, Swapping) {
+  for (int s = 1; s <= num_seeds(); ++s)
+    for (const size_t depth : {1, 2}) {
+      SchedulerOptions o = options(24, 16, 16, 48, s % 2 == 0);
+      o.swap_blocks = s % 3 == 0 ? 6 : 64;
+      o.swap_block_us = s % 2 ? 0.1 : 60;
+      soak(uint64_t(800 + s), o, 10000, depth);
+    }
+}
 TEST(SchedulerSoak, TightTime) {
   for (int s = 1; s <= num_seeds(); ++s) {
     SchedulerOptions o = options(60, 16, 16, 64, true);

@@ -40,7 +40,7 @@ class Bench final : public Invocation {
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "element type of the cache");
     f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
-    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 2048 on a device)");
+    f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 4096 on a device)");
     f.add("--max-sequences", load_.max_sequences, "throughput: sequences that run at once (0: every request, at most 1024)");
     f.add("--depth", load_.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");
     f.add("--no-graphs", load_.no_graphs, "launch every kernel of a step by itself");

@@ -52,8 +52,8 @@ static void open_group(const AttentionArgs& a, int unit, RowGroup& g) {
     g.end[r] = position + 1;
     if (g.begin[r] < g.lowest) g.lowest = g.begin[r];
     if (g.end[r] > g.highest) g.highest = g.end[r];
-    g.out[r] = a.out + size_t(t) * size_t(a.out_stride) + size_t(h) * size_t(a.head_dim);
-    const float* q = a.q + size_t(t) * size_t(a.q_stride) + size_t(h) * size_t(a.head_dim);
+    g.out[r] = a.out.floats() + size_t(t) * size_t(a.out_stride) + size_t(h) * size_t(a.head_dim);
+    const float* q = a.q.floats() + size_t(t) * size_t(a.q_stride) + size_t(h) * size_t(a.head_dim);
     for (int d = 0; d < a.head_dim; d += kLanes)
       f_store(g.q[r] + d, f_mul(f_load_n(q + d, a.head_dim - d), f_set1(a.scale)));
   }

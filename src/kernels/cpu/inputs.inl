@@ -93,7 +93,7 @@ static void pair_panel_rows(const LinearArgs& a, int first, int width, int cols,
   const float* x[kFull];
   float factor[kFull];
   for (int m = 0; m < width; ++m) {
-    x[m] = a.x + size_t(first + m) * size_t(a.x_stride);
+    x[m] = a.x.floats() + size_t(first + m) * size_t(a.x_stride);
     factor[m] = prologue_factor(a, x[m], cols);
   }
   int k = 0;

@@ -79,7 +79,7 @@ SIMD float* float_panel(const LinearJob& j, int first_token) {
 
 static void prepare_token(const LinearJob& j, int t) {
   const LinearArgs& a = *j.args;
-  const float* x = a.x + size_t(t) * size_t(a.x_stride);
+  const float* x = a.x.floats() + size_t(t) * size_t(a.x_stride);
   const auto width = [&](int most) { return a.num_tokens - t / most * most < most ? a.num_tokens % most : most; };
   if (j.any_quant)
     quantise_row(a, x, j.cols, quant_panel(j, t / kQuantTokens * kQuantTokens), width(kQuantTokens), t % kQuantTokens);

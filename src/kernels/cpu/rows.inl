@@ -81,8 +81,8 @@ static void append_token(const RopeAppendArgs& a, int t) {
   E* values = reinterpret_cast<E*>(static_cast<char*>(a.cache.values) + offset);
   for (int g = 0; g < a.kv_heads; ++g) {
     E row[kMaxHeadDim];
-    const float* k = a.k + size_t(t) * size_t(a.k_stride) + size_t(g) * size_t(d);
-    const float* v = a.v + size_t(t) * size_t(a.v_stride) + size_t(g) * size_t(d);
+    const float* k = a.k.floats() + size_t(t) * size_t(a.k_stride) + size_t(g) * size_t(d);
+    const float* v = a.v.floats() + size_t(t) * size_t(a.v_stride) + size_t(g) * size_t(d);
     E* key = keys + size_t(g * (tokens / kKeyTile) + slot / kKeyTile) * size_t(d) * kKeyTile + slot % kKeyTile;
     E* value = values + (size_t(g) * size_t(tokens) + size_t(slot)) * size_t(d);
     for (int i = 0; i < d; i += kLanes) Element<T>::store(row + i, f_load_n(k + i, d - i));
@@ -100,8 +100,8 @@ static void rope_token(const RopeAppendArgs& a, int t) {
       rotate_row(a, x, position);
     }
   };
-  heads(a.q + size_t(t) * size_t(a.q_stride), a.q_heads, a.q_norm);
-  heads(a.k + size_t(t) * size_t(a.k_stride), a.kv_heads, a.k_norm);
+  heads(a.q.floats() + size_t(t) * size_t(a.q_stride), a.q_heads, a.q_norm);
+  heads(a.k.floats() + size_t(t) * size_t(a.k_stride), a.kv_heads, a.k_norm);
   switch (a.cache.dtype) {
     case DType::kF32: return append_token<DType::kF32>(a, t);
     case DType::kF16: return append_token<DType::kF16>(a, t);

@@ -31,7 +31,7 @@ SIMD void store_tile(const TileArgs& t, const F (&acc)[R][M]) {
     const F bias = o.bias ? f_load_n(o.bias + row, n) : f_zero();
 #pragma GCC unroll 8
     for (int m = 0; m < M; ++m) {
-      float* y = o.y + size_t(t.token + m) * size_t(o.y_stride) + row;
+      float* y = o.y.floats() + size_t(t.token + m) * size_t(o.y_stride) + row;
       F v = o.bias ? f_add(acc[r][m], bias) : acc[r][m];
       if (o.accumulate) v = f_add(f_load_n(y, n), v);
       if (n >= kLanes) {

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
   const size_t block_elements = a.cache.block_stride / sizeof(T);
   const T* keys = static_cast<const T*>(a.cache.keys);
   const T* values = static_cast<const T*>(a.cache.values);
-  for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = a.q[size_t(t) * a.q_stride + size_t(h) * dim + i];
+  for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = element_of(a.q, size_t(t) * a.q_stride + size_t(h) * dim + i);
   __syncthreads();
   float highest = -INFINITY, total = 0, acc[parts] = {};
   const int last_tile = position / 32;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
     float v = 0;
     for (int w = 0; w < kWarps; ++w)
       if (sum_of[w] != 0) v += acc_of[w][d] * expf(max_of[w] - top);
-    a.out[size_t(t) * a.out_stride + size_t(h) * dim + d] = v / sum;
+    store_element(a.out, size_t(t) * a.out_stride + size_t(h) * dim + d, v / sum);
   }
 }
 

@@ -15,7 +15,7 @@ namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4, kTile = 16, kRound = kWarps * kTile;
-constexpr int kSplitLeast = 128;     // positions that a split should have at least
+constexpr int kSplitLeast = 192;     // positions that a split should have at least
 
 struct Splits {
   int count, row_tiles;
@@ -74,8 +74,9 @@ __device__ inline void merge_rows(const float* from, size_t step, int count, con
     }
     const float share = 1.0f / total;
     const int at = p.row + r;
-    float* out = a.out + size_t(p.token + at / group) * a.out_stride + size_t(p.head * group + at % group) * dim + d;
-    out[0] = sum.x * share, out[1] = sum.y * share, out[2] = sum.z * share, out[3] = sum.w * share;
+    const size_t to = size_t(p.token + at / group) * a.out_stride + size_t(p.head * group + at % group) * dim + d;
+    store_pair(a.out, to, sum.x * share, sum.y * share);
+    store_pair(a.out, to + 2, sum.z * share, sum.w * share);
   }
 }
 
@@ -88,7 +89,12 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   __shared__ bool last;
   let_next_begin();
   Part p;
-  if (!find_part<R::kRows>(a, splits, p)) return wait_for_previous();
+  if (!find_part<R::kRows>(a, splits, p)) {
+    // Most blocks of a recorded step have nothing to do, and must not stand in the way of the next kernel's. The grid's end is the
+    // end of what was before it all the same, as long as one block waits.
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) wait_for_previous();
+    return;
+  }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t block_elements = a.cache.block_stride / sizeof(H);
   const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[p.sequence];
@@ -159,7 +165,7 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   const int count = std::clamp(std::min(wanted, kSplitUnits / units), 1, kMostSplits);
   const Splits splits{count, row_tiles, c->splits, c->arrivals};
   const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
-  note(c, launch_early(c->stream, grid, kWarps * 32, kShared, kernel, a, splits));
+  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, splits));
 }
 
 template <class H, int dim>
@@ -186,7 +192,7 @@ void choose_dim(CudaContext* c, const AttentionArgs& a) {
 bool tensor_cores_take(const AttentionArgs& a) noexcept {
   const int d = a.head_dim;
   return a.cache.dtype != DType::kF32 && (d == 64 || d == 80 || d == 96 || d == 128 || d == 256) && a.q_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(a.q) % 16 == 0;
+         reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
 void attend_few(CudaContext* c, const AttentionArgs& a) noexcept {

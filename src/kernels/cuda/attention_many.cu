@@ -118,17 +118,12 @@ __device__ inline void place_queries(const AttentionArgs& a, int token, int head
   using Z = Sizes<dim>;
   const int group = a.q_heads / a.kv_heads, first = int(threadIdx.x) / Z::kLanes, c = int(threadIdx.x) % Z::kLanes;
   if (c >= Z::kPieces) return;
-  const float* const base = a.q + size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
+  const size_t base = size_t(token) * a.q_stride + size_t(head) * group * dim + 8 * c;
 #pragma unroll 8
   for (int i = 0; i < kRows; i += Z::kPass) {
     const int r = first + i, from = row + r;
-    float4 x{}, y{};
-    if (from < rows) {
-      const auto* q = reinterpret_cast<const float4*>(base + size_t(from / group) * a.q_stride + from % group * dim);
-      x = __ldcg(q), y = __ldcg(q + 1);
-    }
     *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) =
-        make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+        from < rows ? eight_of<H>(a.q, base + size_t(from / group) * a.q_stride + from % group * dim) : make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -205,12 +200,14 @@ struct Tile {
   }
   // No products may be under way.
   __device__ void settle() {
-    for (auto& o : out)
+    if (__any_sync(0xFFFFFFFFu, shrink[0] != 1 || shrink[1] != 1)) {  // seldom, once the largest scores were seen
+      for (auto& o : out)
 #pragma unroll
-      for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
-    if constexpr (kRest != 0) {
+        for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
+      if constexpr (kRest != 0) {
 #pragma unroll
-      for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+        for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
+      }
     }
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
@@ -227,17 +224,17 @@ struct Tile {
       sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
       if (row[i] >= rows) continue;
       const float share = 1.0f / sum;
-      float* to = a.out + size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
+      const size_t to = size_t(token + row[i] / group) * a.out_stride + size_t(head * group + row[i] % group) * dim + threadIdx.x % 4 * 2;
 #pragma unroll
       for (int n = 0; n < dim / kMain; ++n) {
 #pragma unroll
         for (int c = 0; c < kMain / 8; ++c)
-          *reinterpret_cast<float2*>(to + kMain * n + 8 * c) = {out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share};
+          store_pair(a.out, to + kMain * n + 8 * c, out[n][4 * c + 2 * i] * share, out[n][4 * c + 2 * i + 1] * share);
       }
       if constexpr (kRest != 0) {
 #pragma unroll
         for (int c = 0; c < kRest / 8; ++c)
-          *reinterpret_cast<float2*>(to + dim / kMain * kMain + 8 * c) = {rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share};
+          store_pair(a.out, to + dim / kMain * kMain + 8 * c, rest[4 * c + 2 * i] * share, rest[4 * c + 2 * i + 1] * share);
       }
     }
   }
@@ -248,9 +245,12 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
   using Z = Sizes<dim>;
   extern __shared__ uint8_t raw[];
   let_next_begin();
-  wait_for_previous();
   Work work;
-  if (!find_work(a, work)) return;
+  if (!find_work(a, work)) {  // as in attention_few.cu, one block waits for all that have nothing to do
+    if (blockIdx.x == 0 && blockIdx.y == 0) wait_for_previous();
+    return;
+  }
+  wait_for_previous();
   const Shared<H, dim> shared(raw);
   const int group = a.q_heads / a.kv_heads, head = blockIdx.y, token = a.batch.query_begin[work.sequence];
   const int tokens = a.batch.query_begin[work.sequence + 1] - token, rows = tokens * group;
@@ -326,7 +326,8 @@ void launch_many(CudaContext* c, const AttentionArgs& a) {
   const auto kernel = many_attention_kernel<H, dim>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Sizes<dim>::kShared));
   const int group = a.q_heads / a.kv_heads;
-  const size_t tiles = size_t(a.batch.num_tokens) * group / kRows + std::min(a.batch.num_sequences, a.batch.num_tokens * group / kFewRows + 1);
+  const int sequences = a.batch.num_prompts > 0 ? a.batch.num_prompts : a.batch.num_sequences;
+  const size_t tiles = size_t(a.batch.num_tokens) * group / kRows + std::min(sequences, a.batch.num_tokens * group / kFewRows + 1);
   note(c, launch_early(c->stream, dim3(unsigned(tiles), unsigned(a.kv_heads)), kThreads, Sizes<dim>::kShared, kernel, a));
 }
 

@@ -44,16 +44,11 @@ struct Rows {
     for (int j = 0; j < column_tiles; ++j) {
       const int r = p.row + 8 * j + lane / 4;
       const bool there = r < p.row + p.rows;
-      const float* from = a.q + size_t(p.token + (there ? r / group : 0)) * a.q_stride + size_t(p.head * group + (there ? r % group : 0)) * dim;
+      const size_t from = size_t(p.token + (there ? r / group : 0)) * a.q_stride + size_t(p.head * group + (there ? r % group : 0)) * dim;
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         const int d = 32 * c + lane % 4 * 8;
-        float4 x{}, y{};
-        if (there && d < dim) {
-          x = __ldcg(reinterpret_cast<const float4*>(from + d));
-          y = __ldcg(reinterpret_cast<const float4*>(from + d) + 1);
-        }
-        q[j][c] = make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+        q[j][c] = there && d < dim ? eight_of<H>(a.q, from + d) : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

@@ -10,6 +10,8 @@ namespace sluice::kernels::cuda {
 class Library;
 
 constexpr size_t kPartTiles = 512, kPartFloats = 64 * 64;  // tiles of partial sums of a product, and their size
+// Pairs of tickets (tickets.cuh): a launch takes the next, so that kernels which begin while others run do not meet.
+constexpr int kTicketPairs = 64;
 constexpr size_t kExpandedBytes = size_t{64} << 20;
 
 struct CudaContext : Context {
@@ -23,6 +25,8 @@ struct CudaContext : Context {
   float* parts;         // partial sums of a product whose columns several blocks share
   float* splits;        // partial results of attention (attention.h), and how many of each unit's have arrived
   int* arrivals;
+  int* tickets;         // tickets.cuh
+  int next_tickets;
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];
 };
@@ -46,6 +50,7 @@ size_t packed_bytes(WeightType type, int rows, int cols) noexcept;
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
 size_t packed_offset(WeightType type, int rows, int cols, int row) noexcept;
 void embed(Context* c, const EmbedArgs& a) noexcept;
+DType activations(const Context* c, const PackedWeight& w, int num_tokens) noexcept;
 void linear(Context* c, const LinearArgs& a) noexcept;
 void norm(Context* c, const NormArgs& a) noexcept;
 void rope_append(Context* c, const RopeAppendArgs& a) noexcept;

@@ -5,11 +5,24 @@
 
 #include <cstdint>
 
+#include "kernels/abi.h"
+
 namespace sluice::kernels::cuda {
 
 __device__ inline float to_float(float v) { return v; }
 __device__ inline float to_float(__half v) { return __half2float(v); }
 __device__ inline float to_float(__nv_bfloat16 v) { return __bfloat162float(v); }
+
+// Element i of an array of any type.
+template <class A>
+__device__ inline float element_of(const A& a, size_t i) {
+  switch (a.type) {
+    case DType::kF32: return __ldcg(static_cast<const float*>(a.data) + i);
+    case DType::kF16: return to_float(__ldcg(static_cast<const __half*>(a.data) + i));
+    case DType::kBF16: return to_float(__ldcg(static_cast<const __nv_bfloat16*>(a.data) + i));
+  }
+  return 0;
+}
 
 // Clamped to f16's range: an infinite input, key or value would spoil everything after it. (A NaN stays one.)
 template <class T> __device__ T from_float(float v);
@@ -18,6 +31,10 @@ template <> __device__ inline __half from_float<__half>(float v) {
   return __float2half_rn(v > 65504.0f ? 65504.0f : v < -65504.0f ? -65504.0f : v);
 }
 template <> __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+
+template <class H> __host__ __device__ constexpr DType dtype_of();
+template <> __host__ __device__ constexpr DType dtype_of<__half>() { return DType::kF16; }
+template <> __host__ __device__ constexpr DType dtype_of<__nv_bfloat16>() { return DType::kBF16; }
 
 // Two neighbours in a register, the first in the low half, of numbers that are known to be in range.
 template <class H> __device__ uint32_t pair_in_range(float low, float high);
@@ -39,6 +56,39 @@ template <> __device__ inline uint32_t pair_of<__half>(float low, float high) {
   return pair_in_range<__half>(clamped(low), clamped(high));
 }
 template <> __device__ inline uint32_t pair_of<__nv_bfloat16>(float low, float high) { return pair_in_range<__nv_bfloat16>(low, high); }
+
+// Eight neighbours of an array of any type, rounded to H.
+template <class H>
+__device__ inline uint4 eight_of(const ConstArray& a, size_t i) {
+  if (a.type == DType::kF32) {
+    const auto* p = reinterpret_cast<const float4*>(static_cast<const float*>(a.data) + i);
+    const float4 x = __ldcg(p), y = __ldcg(p + 1);
+    return make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
+  }
+  const uint4 words = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __half*>(a.data) + i));
+  if (a.type == dtype_of<H>()) return words;
+  const auto pair = [&](uint32_t w) {
+    if (a.type == DType::kF16) return pair_of<H>(__low2float(reinterpret_cast<const __half2&>(w)), __high2float(reinterpret_cast<const __half2&>(w)));
+    return pair_of<H>(__low2float(reinterpret_cast<const __nv_bfloat162&>(w)), __high2float(reinterpret_cast<const __nv_bfloat162&>(w)));
+  };
+  return make_uint4(pair(words.x), pair(words.y), pair(words.z), pair(words.w));
+}
+// To element i of an array of any type.
+__device__ inline void store_element(const Array& a, size_t i, float v) {
+  switch (a.type) {
+    case DType::kF32: static_cast<float*>(a.data)[i] = v; return;
+    case DType::kF16: static_cast<__half*>(a.data)[i] = from_float<__half>(v); return;
+    case DType::kBF16: static_cast<__nv_bfloat16*>(a.data)[i] = from_float<__nv_bfloat16>(v); return;
+  }
+}
+// Two neighbours to an array of any type.
+__device__ inline void store_pair(const Array& a, size_t i, float low, float high) {
+  switch (a.type) {
+    case DType::kF32: *reinterpret_cast<float2*>(static_cast<float*>(a.data) + i) = {low, high}; return;
+    case DType::kF16: *reinterpret_cast<uint32_t*>(static_cast<__half*>(a.data) + i) = pair_of<__half>(low, high); return;
+    case DType::kBF16: *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(a.data) + i) = pair_of<__nv_bfloat16>(low, high); return;
+  }
+}
 
 template <class H> __device__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1);
 template <>

@@ -11,18 +11,30 @@ namespace sluice::kernels::cuda {
 __device__ inline void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 __device__ inline void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// Where to launch. beside: with all of a processor's memory for sharing, as products have it. A processor whose memory is divided
+// otherwise takes no other kernel's blocks until its own have ended, and a step of few tokens lives by the next kernel's loads.
+struct Queue {
+  cudaStream_t stream;
+  bool beside = false;
+  Queue(cudaStream_t stream) : stream(stream) {}
+  Queue(cudaStream_t stream, int num_tokens) : stream(stream), beside(num_tokens <= kFewBeside) {}
+  static constexpr int kFewBeside = 8;
+};
+
 template <class... Params, class... Args>
-inline cudaError_t launch_early(cudaStream_t stream, dim3 grid, int threads, size_t shared, void (*kernel)(Params...), const Args&... args) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+inline cudaError_t launch_early(Queue queue, dim3 grid, int threads, size_t shared, void (*kernel)(Params...), const Args&... args) {
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+  attributes[1].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(unsigned(threads));
   config.dynamicSmemBytes = shared;
-  config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.stream = queue.stream;
+  config.attrs = attributes;
+  config.numAttrs = queue.beside ? 2 : 1;
   return cudaLaunchKernelEx(&config, kernel, Params(args)...);
 }
 

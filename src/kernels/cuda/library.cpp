@@ -65,8 +65,8 @@ const Functions* functions() {
   return found;
 }
 
-// type, tokens, cols, rows, y_stride, accumulate, bias
-using Shape = std::tuple<WeightType, int, int, int, int, bool, bool>;
+// type, tokens, cols, rows, x_stride, y_stride, type of y, accumulate, bias
+using Shape = std::tuple<WeightType, int, int, int, int, int, DType, bool, bool>;
 
 }  // namespace
 
@@ -90,14 +90,14 @@ struct Call {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
   bool ok = false;
 
-  Call(const Functions& f, WeightType type, int tokens, int cols, const Output& o) : f(f) {
-    const cudaDataType_t in = type == WeightType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+  Call(const Functions& f, WeightType type, int x_stride, int tokens, int cols, const Output& o) : f(f) {
+    const cudaDataType_t in = type == WeightType::kF16 ? CUDA_R_16F : CUDA_R_16BF, out = o.y_type == DType::kF32 ? CUDA_R_32F : in;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     ok = f.describe(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
          f.set(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
          f.layout(&weight, in, uint64_t(cols), uint64_t(o.rows), cols) == CUBLAS_STATUS_SUCCESS &&
-         f.layout(&x, in, uint64_t(cols), uint64_t(tokens), cols) == CUBLAS_STATUS_SUCCESS &&
-         f.layout(&y, CUDA_R_32F, uint64_t(o.rows), uint64_t(tokens), o.y_stride) == CUBLAS_STATUS_SUCCESS;
+         f.layout(&x, in, uint64_t(cols), uint64_t(tokens), x_stride) == CUBLAS_STATUS_SUCCESS &&
+         f.layout(&y, out, uint64_t(o.rows), uint64_t(tokens), o.y_stride) == CUBLAS_STATUS_SUCCESS;
     if (!ok || !o.bias) return;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const cudaDataType_t bias_type = CUDA_R_32F;
@@ -143,15 +143,15 @@ std::unique_ptr<Library> Library::open() {
   return std::unique_ptr<Library>(new Library(std::move(state)));
 }
 
-cudaError_t Library::multiply(cudaStream_t stream, WeightType type, const void* x, int tokens, int cols, const Output& o) noexcept {
+cudaError_t Library::multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& o) noexcept {
   State& s = *state_;
   const Functions& f = *s.f;
-  const Call call(f, type, tokens, cols, o);
+  const Call call(f, type, x_stride, tokens, cols, o);
   if (!call.ok) return cudaErrorUnknown;
-  const Shape shape{type, bucket(tokens), cols, o.rows, o.y_stride, o.accumulate, o.bias != nullptr};
+  const Shape shape{type, bucket(tokens), cols, o.rows, x_stride, o.y_stride, o.y_type, o.accumulate, o.bias != nullptr};
   auto at = s.choices.find(shape);
   if (at == s.choices.end()) {
-    const Call of_bucket(f, type, bucket(tokens), cols, o);
+    const Call of_bucket(f, type, x_stride, bucket(tokens), cols, o);
     cublasLtMatmulAlgo_t algo;
     if (!of_bucket.ok || !choose(f, s.handle, of_bucket, &algo)) return cudaErrorNotSupported;
     at = s.choices.emplace(shape, algo).first;

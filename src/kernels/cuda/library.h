@@ -21,10 +21,11 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // out = x * weight^T, with out's bias and accumulation. type: f16 or bf16, of x [tokens, cols] and of the weight. How a
+  // out = x * weight^T, with out's bias and accumulation. type: f16 or bf16, of x [tokens, cols] and of the weight; out's is
+  // float32 or the same. How a
   // shape is computed is chosen at its first use (some 100 us of the host's time) and remembered. Nothing is allocated on the
   // device, so calls can be captured in a graph.
-  cudaError_t multiply(cudaStream_t stream, WeightType type, const void* x, int tokens, int cols, const Output& out) noexcept;
+  cudaError_t multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& out) noexcept;
 
  private:
   struct State;

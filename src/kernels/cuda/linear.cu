@@ -22,7 +22,7 @@ constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 128;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
-  const float* x = a.x + size_t(blockIdx.x) * a.x_stride;
+  const float* x = static_cast<const float*>(a.x.data) + size_t(blockIdx.x) * a.x_stride;
   float* y = inputs + size_t(blockIdx.x) * stride;
   float factor = 1;
   if (a.prologue == Prologue::kRmsNorm) {
@@ -55,15 +55,15 @@ struct FloatInputs {
   int stride;
 };
 FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
-  if (a.prologue == Prologue::kNone && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x) % 16 == 0)
-    return {a.x, a.x_stride};
+  if (a.prologue == Prologue::kNone && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0)
+    return {a.x.floats(), a.x_stride};
   const int stride = (cols + kGroup - 1) / kGroup * kGroup;
   prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, c->inputs, stride);
   return {c->inputs, stride};
 }
 
 bool rows_are_aligned(const LinearArgs& a) {
-  return a.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.norm_weight)) % 16 == 0;
+  return a.x_stride % 4 == 0 && (reinterpret_cast<uintptr_t>(a.x.data) | reinterpret_cast<uintptr_t>(a.norm_weight)) % 16 == 0;
 }
 
 bool own_is_faster(const CudaContext* c, const Product& p) {
@@ -71,9 +71,20 @@ bool own_is_faster(const CudaContext* c, const Product& p) {
   return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs;
 }
 
+// What the library multiplies: rows that are of its type already, or prepared ones.
+struct Halves {
+  const void* x;
+  int stride;
+};
+Halves half_inputs(CudaContext* c, WeightType type, const LinearArgs& a, int cols) {
+  if (a.prologue == Prologue::kNone && a.x.type == half_of(type)) return {a.x.data, a.x_stride};
+  prepare_halves(c, type, a, cols, 1);
+  return {c->inputs, cols};
+}
+
 // The library's products of a quantised weight, which is expanded to f16 some rows at a time.
 void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  prepare_halves(c, WeightType::kF16, a, p.cols, 1);
+  const Halves in = half_inputs(c, WeightType::kF16, a, p.cols);
   const int step = int(kExpandedBytes / (size_t(p.cols) * 2)) / 128 * 128;
   for (int i = 0; i < p.outputs; ++i) {
     const Output& o = p.out[i];
@@ -82,19 +93,19 @@ void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const 
       some.rows = std::min(step, o.rows - first);
       some.weight = static_cast<const uint8_t*>(c->expanded);
       some.bias = o.bias ? o.bias + first : nullptr;
-      some.y = o.y + first;
+      some.y = o.y_at(size_t(first));
       expand_tiles(c, type, o, p.cols, first, first + some.rows, c->expanded);
-      note(c, c->library->multiply(c->stream, WeightType::kF16, c->inputs, p.tokens, p.cols, some));
+      note(c, c->library->multiply(c->stream, WeightType::kF16, in.x, in.stride, p.tokens, p.cols, some));
     }
   }
 }
 
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  if (few_takes(type, p.cols) && rows_are_aligned(a)) {
+  if (few_takes(type, p.cols) && (rows_are_aligned(a) || a.x.type != DType::kF32)) {
     if (c->deterministic || own_is_faster(c, p)) return multiply_few(c, type, p, a);
     if (c->library) {
-      prepare_halves(c, type, a, p.cols, 1);
-      for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, c->inputs, p.tokens, p.cols, p.out[i]));
+      const Halves in = half_inputs(c, type, a, p.cols);
+      for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, in.x, in.stride, p.tokens, p.cols, p.out[i]));
       return;
     }
   }
@@ -110,11 +121,22 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
 
 // Outputs whose weights and results lie side by side are one: fewer and larger products.
 bool continues(const Output& o, const Output& next) {
-  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && o.rows % kUnitRows == 0 && next.y == o.y + o.rows && next.y_stride == o.y_stride &&
+  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && o.rows % kUnitRows == 0 && next.y_type == o.y_type &&
+         next.y == o.y_at(size_t(o.rows)) && next.y_stride == o.y_stride &&
          !o.bias && !next.bias && o.accumulate == next.accumulate;
 }
 
 }  // namespace
+
+int* next_tickets(CudaContext* c) noexcept { return c->tickets + 2 * (c->next_tickets++ % kTicketPairs); }
+
+// Halves where the library computes: what it is given needs no rounding then, and is half as long.
+DType activations(const Context* context, const PackedWeight& w, int num_tokens) noexcept {
+  const auto* c = static_cast<const CudaContext*>(context);
+  if (c->deterministic || !c->library || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
+  const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && num_tokens > kOwnTokens;
+  return halves || (is_tiled(w.type) && num_tokens > kQuantMany) ? half_of(w.type) : DType::kF32;
+}
 
 void linear(Context* context, const LinearArgs& a) noexcept {
   CudaContext* c = of(context);
@@ -126,7 +148,7 @@ void linear(Context* context, const LinearArgs& a) noexcept {
     const size_t row_bytes = is_tiled(type) ? tile_bytes(type, p.cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(p.cols));
     for (; i < a.num_outputs && a.out[i].weight.type == type; ++i) {
       const LinearOutput& o = a.out[i];
-      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, o.y, o.weight.rows, o.y_stride, o.accumulate};
+      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, static_cast<float*>(o.y.data), o.weight.rows, o.y_stride, o.accumulate, o.y.type};
       if (p.outputs && continues(p.out[p.outputs - 1], next)) p.out[p.outputs - 1].rows += next.rows;
       else p.out[p.outputs++] = next;
     }

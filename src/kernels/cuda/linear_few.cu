@@ -12,14 +12,14 @@
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
-#include "kernels/cuda/tiled.cuh"
+#include "kernels/cuda/tickets.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
 constexpr int kRingBytes = kDepth * kThreads * 64;
-constexpr int kAhead = 8192;      // bytes of each row of the first tile, after those in the ring, that the cache is told to get
+constexpr int kAhead = 10240;     // bytes of each of 16 rows, after those in the ring, that the cache is told to get
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
@@ -34,47 +34,8 @@ struct FewArgs {
   int x_stride;
   const float* norm_weight;
   float eps;
+  int* tickets;
 };
-
-// Rounds v to H, and what is left to further parts; part p goes to `to` + p * part_stride.
-template <class H, int parts>
-__device__ inline void store_parts(H* to, size_t part_stride, const float v[8]) {
-  float rest[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) rest[i] = v[i];
-#pragma unroll
-  for (int part = 0; part < parts; ++part) {
-    uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      words[i] = pair_of<H>(rest[2 * i], rest[2 * i + 1]);
-      if (parts > 1) {
-        const H* h = reinterpret_cast<const H*>(&words[i]);
-        rest[2 * i] -= to_float(h[0]), rest[2 * i + 1] -= to_float(h[1]);
-      }
-    }
-    *reinterpret_cast<uint4*>(to + part * part_stride) = make_uint4(words[0], words[1], words[2], words[3]);
-  }
-}
-
-// fragments: rows in the order of tiled weights' fragments (tiled.h); one part.
-template <class H, int parts, bool fragments>
-__global__ void __launch_bounds__(kPrologueThreads) halves_kernel(LinearArgs a, int cols, H* inputs) {
-  let_next_begin();
-  wait_for_previous();
-  H* row = inputs + size_t(blockIdx.x) * cols;
-  const size_t part_stride = size_t(gridDim.x) * cols;
-  prepare_row(a.prologue, a.x + size_t(blockIdx.x) * a.x_stride, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y,
-              [&](int k, const float v[8]) {
-                if constexpr (fragments) {
-                  H* to = row + fragment_place(k);
-                  *reinterpret_cast<uint2*>(to) = make_uint2(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]));
-                  *reinterpret_cast<uint2*>(to + 8) = make_uint2(pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
-                } else {
-                  store_parts<H, parts>(row + k, part_stride, v);
-                }
-              });
-}
 
 // A tile's place: an output and its first row.
 struct Tile {
@@ -90,13 +51,18 @@ struct Tile {
   __device__ const uint8_t* weights(int r) const { return out->weight + size_t(min(row + r, out->rows - 1)) * out->row_bytes; }
 };
 
+// How many tiles ahead of a tile's products its successors' copies begin: a warp has `each` chunks of a tile at least.
+__device__ inline int tiles_ahead(int cols) { return 1 + kDepth / max(1, cols / (kChunk * kWarps)); }
+
 // Goes through a warp's chunks of the block's tiles in order. A chunk in the ring is 16 rows of 128 bytes; 16-byte piece c of row
 // r is at r * 128 + (c ^ r % 2 * 4) * 16, so that the fragments' reads meet no bank twice.
 struct Walk {
   const FewArgs& a;
-  int index, chunk;
+  const Tiles& tiles;
+  int number = 0, index, chunk;
+  const uint64_t once = policy_once();
   const uint8_t* rows[4];  // this lane's piece of chunk 0, of rows lane / 8 and every fourth after it
-  __device__ explicit Walk(const FewArgs& a) : a(a), index(blockIdx.x) { enter(); }
+  __device__ Walk(const FewArgs& a, const Tiles& tiles) : a(a), tiles(tiles), index(tiles.at(0)) { enter(); }
   __device__ bool more() const { return index < a.tile_end[a.p.outputs - 1]; }
   __device__ void enter() {
     const int lane = threadIdx.x % 32;
@@ -114,20 +80,23 @@ struct Walk {
       const int lane = threadIdx.x % 32;
       const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
 #pragma unroll
-      for (int i = 0; i < 4; ++i)
-        asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to + i * 512), "l"(rows[i] + size_t(chunk) * (kChunk * 2)) : "memory");
-      if ((chunk += kWarps) * kChunk >= a.p.cols) index += gridDim.x, enter();
+      for (int i = 0; i < 4; ++i) copy_once(to + i * 512, rows[i] + size_t(chunk) * (kChunk * 2), once);
+      if ((chunk += kWarps) * kChunk >= a.p.cols) index = tiles.at(++number), enter();
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 };
 
-// Asks the second-level cache for what follows the chunks that are on their way.
-__device__ inline void fetch_ahead(const FewArgs& a) {
-  const Tile tile(a, blockIdx.x);
-  const size_t loaded = size_t{kDepth} * kWarps * kChunk * 2, row_bytes = tile.out->row_bytes;
-  if (threadIdx.x < kTileRows && row_bytes > loaded)
-    fetch_to_cache(tile.weights(threadIdx.x) + loaded, uint32_t(min(row_bytes - loaded, size_t{kAhead})));
+// Asks the second-level cache for what follows the chunks that are on their way: the rest of the block's first tile, and its second.
+// While the kernels before this one wait for each other, memory would be idle.
+__device__ inline void fetch_ahead(const FewArgs& a, const Tiles& tiles) {
+  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kChunk * 2;
+  const int row = threadIdx.x % kTileRows, second = threadIdx.x / kTileRows, index = tiles.at(second);
+  if (second > 1 || index >= tiles.all()) return;
+  const Tile tile(a, index);
+  const size_t row_bytes = tile.out->row_bytes, rest = row_bytes > kLoaded ? min(row_bytes - kLoaded, size_t{kAhead}) : 0;
+  const size_t bytes = second ? min(row_bytes, kAhead - rest) / 16 * 16 : rest;
+  if (bytes > 0) fetch_to_cache(tile.weights(row) + (second ? 0 : kLoaded), uint32_t(bytes));
 }
 
 // The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
@@ -170,7 +139,7 @@ __device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint
 }
 
 template <class H, int column_tiles, int parts>
-__device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, Walk& walk, const H* inputs, int pitch) {
+__device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, uint8_t* ring, Walk& walk, const H* inputs, int pitch) {
   __shared__ float folds[2][kWarps][8 * column_tiles][kTileRows + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t part_stride = size_t(a.p.tokens) * pitch;
@@ -183,9 +152,11 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
   // Inputs come from shared memory or a cache: one chunk ahead hides that.
   Inputs<H, column_tiles, parts> next;
   next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
-  int slot = 0, parity = 0;
-  for (int index = blockIdx.x; index < a.tile_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
+  int slot = 0, parity = 0, index = tiles.at(0);
+  for (int number = 0; index < a.tile_end[a.p.outputs - 1]; index = tiles.at(++number), parity ^= 1) {
     const Tile tile(a, index);
+    int drawn = 0;
+    if (threadIdx.x == 0) drawn = tiles.draw();
     const Output& o = *tile.out;
     const int row = tile.row + out_row;
     const bool mine = out_token < a.p.tokens && row < o.rows;
@@ -212,6 +183,7 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, uint8_t* ring, 
 #pragma unroll
       for (int i = 0; i < 4; ++i) fold[warp][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
     }
+    if (threadIdx.x == 0) tiles.put(number, drawn);
     __syncthreads();  // the other half of folds is read before the next of these
     if (mine) {
       float v = 0;
@@ -233,38 +205,43 @@ __device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
       *reinterpret_cast<uint4*>(rows + i / pieces * pitch + i % pieces * 8) = __ldcg(from + i);
   } else {
     for (int t = 0; t < a.p.tokens; ++t)
-      prepare_row(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
+      prepare_row<2>(a.prologue, a.x + size_t(t) * a.x_stride, a.p.cols, a.norm_weight, a.eps, 0, 1,
                   [&](int k, const float v[8]) { store_parts<H, parts>(rows + t * pitch + k, size_t(a.p.tokens) * pitch, v); });
   }
   __syncthreads();
 }
 
+// Registers: two blocks of few tokens leave room for a small kernel's between them, such as attention of one sequence.
 template <class H, int column_tiles, int parts, bool in_shared>
-__global__ void __launch_bounds__(kThreads, 2) few_kernel(const __grid_constant__ FewArgs a) {
+__global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
   uint8_t* ring = dynamic + threadIdx.x / 32 * 2048;
-  Walk walk(a);
+  __shared__ int queue[Tiles::kQueue];
+  Tiles tiles(queue, a.tickets, a.tile_end[a.p.outputs - 1], tiles_ahead(a.p.cols));
+  Walk walk(a, tiles);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
-  fetch_ahead(a);
+  fetch_ahead(a, tiles);
   wait_for_previous();
   if constexpr (in_shared) {
     H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
     place_inputs<H, parts>(a, rows, a.p.cols + kPad);
-    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, rows, a.p.cols + kPad);
+    multiply_tiles_of_block<H, column_tiles, parts>(a, tiles, ring, walk, rows, a.p.cols + kPad);
   } else {
-    multiply_tiles_of_block<H, column_tiles, parts>(a, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
+    multiply_tiles_of_block<H, column_tiles, parts>(a, tiles, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
   }
+  if (threadIdx.x == 0) tiles.leave();
 }
 
 template <class H, int column_tiles, int parts, bool in_shared>
-void launch_few_as(CudaContext* c, const FewArgs& a, size_t inputs) {
+void launch_few_as(CudaContext* c, FewArgs a, size_t inputs) {
+  a.tickets = next_tickets(c);
   const auto kernel = few_kernel<H, column_tiles, parts, in_shared>;
   const size_t shared = kRingBytes + (in_shared ? inputs : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
-  note(c, launch_early(c->stream, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
+  note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
 }
 
 template <class H, int column_tiles, int parts>
@@ -276,7 +253,7 @@ void launch_few(CudaContext* c, const FewArgs& a) {
 
 template <class H, int parts>
 void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  FewArgs f{p, {}, nullptr, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
+  FewArgs f{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
   if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<H, 1, parts>(c, f);
@@ -285,7 +262,7 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
   for (int first = 0; first < p.tokens; first += kFewTokens) {
     LinearArgs some = a;
     some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
-    some.x = a.x + size_t(first) * a.x_stride;
+    some.x = a.x.from(size_t(first) * size_t(a.x_stride));
     for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
     prepare_halves(c, type, some, p.cols, parts);
     if (f.p.tokens <= 8) launch_few<H, 1, parts>(c, f);
@@ -297,28 +274,6 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
 
 bool few_takes(WeightType type, int cols) noexcept {
   return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0;
-}
-
-namespace {
-
-void launch_halves(CudaContext* c, const LinearArgs& a, int cols, auto kernel, auto* to) {
-  // Only a norm needs the whole row in one block.
-  const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
-  note(c, launch_early(c->stream, dim3(unsigned(a.num_tokens), unsigned(shares)), kPrologueThreads, 0, kernel, a, cols, to));
-}
-
-}  // namespace
-
-void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept {
-  const auto go = [&]<class H>(H* to) {
-    launch_halves(c, a, cols, parts == 1 ? halves_kernel<H, 1, false> : halves_kernel<H, 3, false>, to);
-  };
-  if (type == WeightType::kF16) go(reinterpret_cast<__half*>(c->inputs));
-  else go(reinterpret_cast<__nv_bfloat16*>(c->inputs));
-}
-
-void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept {
-  launch_halves(c, a, cols, halves_kernel<__half, 1, true>, reinterpret_cast<__half*>(c->inputs));
 }
 
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {

@@ -10,6 +10,7 @@
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
+#include "kernels/cuda/tickets.cuh"
 #include "kernels/cuda/tiled.cuh"
 
 namespace sluice::kernels::cuda {
@@ -29,6 +30,7 @@ struct QuantArgs {
   int x_stride;
   const float* norm_weight;
   float eps;
+  int* tickets;
 };
 
 // Two tiles at a time share inputs, where slots are small enough for several in flight.
@@ -50,9 +52,10 @@ struct Group {
 template <WeightType type, int tiles>
 struct Walk {
   const QuantArgs& a;
-  int index, unit;
+  const Tiles& groups;
+  int number = 0, index, unit;
   const uint8_t* tile[tiles];
-  __device__ explicit Walk(const QuantArgs& a) : a(a), index(blockIdx.x) { enter(); }
+  __device__ Walk(const QuantArgs& a, const Tiles& groups) : a(a), groups(groups), index(groups.at(0)) { enter(); }
   __device__ bool more() const { return index < a.group_end[a.p.outputs - 1]; }
   __device__ void enter() {
     unit = threadIdx.x / 32;
@@ -66,7 +69,7 @@ struct Walk {
     if (more()) {
 #pragma unroll
       for (int i = 0; i < tiles; ++i) Slot<type>::copy(slot + i * Slot<type>::kBytes, tile[i] + size_t(unit) * unit_bytes(type));
-      if ((unit += kWarps) >= units_of(a.p.cols)) index += gridDim.x, enter();
+      if ((unit += kWarps) >= units_of(a.p.cols)) index = groups.at(++number), enter();
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
@@ -154,7 +157,10 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
   let_next_begin();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, units = units_of(a.p.cols);
   uint8_t* ring = dynamic + input_bytes + warp * kDepth * kSlot;
-  Walk<type, tiles> walk(a);
+  __shared__ int queue[Tiles::kQueue];
+  // A warp has so many units of a tile at least, and copies begin kDepth of them ahead.
+  Tiles groups(queue, a.tickets, a.group_end[a.p.outputs - 1], 1 + kDepth / max(1, units / kWarps));
+  Walk<type, tiles> walk(a, groups);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * kSlot));
   wait_for_previous();
@@ -164,9 +170,11 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
   const __half* x_of_lane = lane / 4 < a.p.tokens ? in.rows + lane / 4 * pitch + lane % 4 * 8 : nullptr;
   const float* totals_of_lane = in.sums + lane % 4 * 2;
 
-  int slot = 0, parity = 0;
-  for (int index = blockIdx.x; index < a.group_end[a.p.outputs - 1]; index += gridDim.x, parity ^= 1) {
+  int slot = 0, parity = 0, index = groups.at(0);
+  for (int number = 0; index < a.group_end[a.p.outputs - 1]; index = groups.at(++number), parity ^= 1) {
     const Group group(a, index, tiles);
+    int drawn = 0;
+    if (threadIdx.x == 0) drawn = groups.draw();
     const Output& o = *group.out;
     float sums[tiles][4] = {};
     for (int unit = warp; unit < units; unit += kWarps) {
@@ -193,6 +201,7 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
 #pragma unroll
       for (int i = 0; i < 4; ++i) fold[warp][lane % 4 * 2 + i % 2][16 * t + lane / 4 + i / 2 * 8] = sums[t][i];
     }
+    if (threadIdx.x == 0) groups.put(number, drawn);
     __syncthreads();  // the other half of folds is read before the next of these
     for (int i = threadIdx.x; i < a.p.tokens * kRows; i += kThreads) {
       const int token = i / kRows, r = i % kRows, row = group.row + r;
@@ -204,6 +213,7 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
       *y = o.accumulate ? __ldcg(y) + v : v;
     }
   }
+  if (threadIdx.x == 0) groups.leave();
 }
 
 // With sums whether a type needs them or not, so that passes are the same for all.
@@ -219,17 +229,18 @@ int tokens_a_pass(int cols) {
 
 template <WeightType type, int tiles>
 void launch_quant(CudaContext* c, QuantArgs a) {
+  a.tickets = next_tickets(c);
   int groups = 0;
   for (int i = 0; i < a.p.outputs; ++i) a.group_end[i] = groups += (a.p.out[i].rows + tiles * kUnitRows - 1) / (tiles * kUnitRows);
   const size_t inputs = bytes_of_inputs(a.p.tokens, a.p.cols), shared = inputs + size_t(kWarps) * kDepthOf<type, tiles> * tiles * Slot<type>::kBytes;
   const auto kernel = quant_kernel<type, tiles>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  note(c, launch_early(c->stream, dim3(unsigned(std::min(groups, 2 * c->processors))), kThreads, shared, kernel, a, int(inputs)));
+  note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(std::min(groups, 2 * c->processors))), kThreads, shared, kernel, a, int(inputs)));
 }
 
 template <WeightType type>
 void multiply_quant_of(CudaContext* c, const Product& p, const LinearArgs& a) {
-  QuantArgs q{p, {}, nullptr, a.prologue, a.x, a.x_stride, a.norm_weight, a.eps};
+  QuantArgs q{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
   int rows = 0;
   for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
   constexpr int kMost = kMostTiles<type>;

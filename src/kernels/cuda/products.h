@@ -8,9 +8,12 @@ struct Output {
   const uint8_t* weight;
   size_t row_bytes;
   const float* bias;
-  float* y;
+  float* y;         // of y_type, where only the library writes it
   int rows, y_stride;
   bool accumulate;
+  DType y_type = DType::kF32;
+  // From column `col` of y on.
+  float* y_at(size_t col) const { return reinterpret_cast<float*>(reinterpret_cast<char*>(y) + col * size_t(dtype_bytes(y_type))); }
 };
 
 struct Product {
@@ -23,6 +26,9 @@ void multiply_rows(CudaContext* c, WeightType type, const Product& p, const floa
 
 // tf32: tiles of 64 x 64 on tensor cores, weights decoded into shared memory. x as above.
 void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
+
+// The next pair of tickets (tickets.cuh).
+int* next_tickets(CudaContext* c) noexcept;
 
 // From here on, rows of x and the norm's weights are at multiples of 16 bytes.
 // f16 and bf16 rows of whole groups of 64, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
@@ -40,7 +46,10 @@ void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, cons
 // Rows [begin, end) of a tiled weight as f16 rows of cols, at `to`; begin is a multiple of 16.
 void expand_tiles(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) noexcept;
 
-// The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs.
+// The type that products of `type` round their inputs to.
+constexpr DType half_of(WeightType type) { return type == WeightType::kBF16 ? DType::kBF16 : DType::kF16; }
+// The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs. a.x may be of that type where there is one part
+// and no norm.
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept;
 // The prologue's rows rounded to f16, in the order of tiled weights' fragments.
 void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept;

@@ -3,6 +3,7 @@
 // norm weights are whole groups of eight floats at 16-byte addresses.
 #pragma once
 #include "kernels/abi.h"
+#include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -13,6 +14,44 @@ constexpr int kPrologueThreads = 256, kPrologueStep = kPrologueThreads * 8;
 __device__ inline void load8(const float* p, float v[8]) {
   const float4 a = __ldcg(reinterpret_cast<const float4*>(p)), b = __ldcg(reinterpret_cast<const float4*>(p) + 1);
   v[0] = a.x, v[1] = a.y, v[2] = a.z, v[3] = a.w, v[4] = b.x, v[5] = b.y, v[6] = b.z, v[7] = b.w;
+}
+
+template <class H>
+__device__ inline void load8(const H* p, float v[8]) {
+  const uint4 words = __ldcg(reinterpret_cast<const uint4*>(p));
+  const H* h = reinterpret_cast<const H*>(&words);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = to_float(h[i]);
+}
+
+__device__ inline void store8(float* to, const float v[8]) {
+  reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+  reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+}
+template <class H>
+__device__ inline void store8(H* to, const float v[8]) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]), pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+}
+
+// Rounds v to H, and what is left to further parts; part p goes to `to` + p * part_stride.
+template <class H, int parts>
+__device__ inline void store_parts(H* to, size_t part_stride, const float v[8]) {
+  float rest[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) rest[i] = v[i];
+#pragma unroll
+  for (int part = 0; part < parts; ++part) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      words[i] = pair_of<H>(rest[2 * i], rest[2 * i + 1]);
+      if (parts > 1) {
+        const H* h = reinterpret_cast<const H*>(&words[i]);
+        rest[2 * i] -= to_float(h[0]), rest[2 * i + 1] -= to_float(h[1]);
+      }
+    }
+    *reinterpret_cast<uint4*>(to + part * part_stride) = make_uint4(words[0], words[1], words[2], words[3]);
+  }
 }
 
 // Of the first kPrologueThreads threads; each gets it.
@@ -35,11 +74,12 @@ __device__ inline float gated(Prologue prologue, float v, float up) {
 }
 
 // emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues). Blocks may share
-// a row that has no norm: this is number `share` of `shares`.
-template <class Emit>
+// a row that has no norm: this is number `share` of `shares`. kHeld: groups that a thread holds between the sum and the scaling
+// (of no matter for the result; what is held takes registers).
+template <int kHeld = 4, class Emit>
 __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, const float* norm_weight, float eps, int share, int shares,
                                    Emit emit) {
-  constexpr int kHeld = 4, kStep = kPrologueStep;  // groups that a thread holds between the sum and the scaling
+  constexpr int kStep = kPrologueStep;
   const int first = int(threadIdx.x) * 8;
   if (prologue != Prologue::kRmsNorm) {
     for (int k = first + share * kStep; k < cols; k += shares * kStep) {

@@ -3,6 +3,7 @@
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/prologue.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace sluice::kernels::cuda {
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kWarps = 8;
 
-// A warp a token's head: query heads first, then KV heads, which take their values along.
+// A warp a token's head: query heads first, then KV heads, which take their values along. Any shape and type.
 template <class T>
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeAppendArgs a) {
   __shared__ float heads[kWarps][kMaxHeadDim];
@@ -21,9 +22,10 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   float* head = heads[threadIdx.x / 32];
   const int position = a.batch.positions[t], dim = a.head_dim, half = a.rope_dims / 2, g = h - a.q_heads;
   const bool is_query = g < 0;
-  float* x = is_query ? a.q + size_t(t) * a.q_stride + size_t(h) * dim : a.k + size_t(t) * a.k_stride + size_t(g) * dim;
+  const Array& x = is_query ? a.q : a.k;
+  const size_t from = is_query ? size_t(t) * a.q_stride + size_t(h) * dim : size_t(t) * a.k_stride + size_t(g) * dim;
   const float* weight = is_query ? a.q_norm : a.k_norm;
-  for (int i = lane; i < dim; i += 32) head[i] = __ldcg(x + i);
+  for (int i = lane; i < dim; i += 32) head[i] = element_of(x, from + i);
   if (weight) {
     double sum = 0;
     for (int i = lane; i < dim; i += 32) sum += double(head[i]) * head[i];
@@ -40,15 +42,98 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   }
   __syncwarp();
   if (is_query) {
-    for (int i = lane; i < dim; i += 32) x[i] = head[i];
+    for (int i = lane; i < dim; i += 32) store_element(x, from + i, head[i]);
     return;
   }
   const size_t at = cache_at(a.batch, a.cache.block_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
-  const float* v = a.v + size_t(t) * a.v_stride + size_t(g) * dim;
+  const size_t values = size_t(t) * a.v_stride + size_t(g) * dim;
   for (int i = lane; i < dim; i += 32) {
     static_cast<T*>(a.cache.keys)[at + i] = from_float<T>(head[i]);
-    static_cast<T*>(a.cache.values)[at + i] = from_float<T>(__ldcg(v + i));
+    static_cast<T*>(a.cache.values)[at + i] = from_float<T>(element_of(a.v, values + i));
   }
+}
+
+// The same by whole vectors: a thread takes eight pairs of a head of queries or keys, or sixteen values. What the plan and the
+// tables say is read before the products that queries and keys come from are done.
+constexpr int kThreads = 256;
+
+template <class X, class T>
+__global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_constant__ RopeAppendArgs a) {
+  let_next_begin();
+  const int dim = a.head_dim, pieces = dim / 16, half = a.rope_dims / 2, heads = a.q_heads + 2 * a.kv_heads;
+  const int all = a.batch.num_tokens * heads * pieces, index = int(blockIdx.x) * kThreads + int(threadIdx.x), mine = min(index, all - 1);
+  const int piece = mine % pieces, t = mine / pieces / heads, h = mine / pieces % heads;
+  const int position = a.batch.positions[t], g = (h - a.q_heads) % a.kv_heads;
+  const bool is_query = h < a.q_heads, is_value = h >= a.q_heads + a.kv_heads, turns = !is_value && 8 * piece < half;
+  // Its two vectors of eight.
+  const bool apart = turns && a.style == RopeStyle::kHalves;
+  const int low = apart ? 8 * piece : 16 * piece, high = apart ? low + half : low + 8;
+  float c[8], s[8], x[2][8];
+  if (turns) {
+    load8(a.cos_table + size_t(position) * half + 8 * piece, c);
+    load8(a.sin_table + size_t(position) * half + 8 * piece, s);
+  }
+  const size_t at = is_query ? 0 : cache_at(a.batch, a.cache.block_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
+  const size_t in_row = size_t(is_query ? h : g) * dim;
+  wait_for_previous();
+  X* const own = (is_query ? static_cast<X*>(a.q.data) + size_t(t) * a.q_stride : static_cast<X*>(a.k.data) + size_t(t) * a.k_stride) + in_row;
+  const X* const from = is_value ? static_cast<const X*>(a.v.data) + size_t(t) * a.v_stride + in_row : own;
+  load8(from + low, x[0]);
+  load8(from + high, x[1]);
+  const float* weight = is_value ? nullptr : is_query ? a.q_norm : a.k_norm;
+  if (a.q_norm || a.k_norm) {  // the threads of a head are neighbours in a warp, and all come here
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(x[0][i], x[0][i], fmaf(x[1][i], x[1][i], sum));
+    for (int step = 1; step < pieces; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
+    const float factor = rsqrtf(sum / float(dim) + a.eps);
+#pragma unroll
+    for (int i = 0; i < 8 && weight; ++i) x[0][i] *= factor * weight[low + i], x[1][i] *= factor * weight[high + i];
+  }
+  if (index >= all) return;
+  if (apart) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const float x0 = x[0][i], x1 = x[1][i];
+      x[0][i] = x0 * c[i] - x1 * s[i], x[1][i] = x0 * s[i] + x1 * c[i];
+    }
+  } else if (turns) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      float* pair = x[i / 4] + i % 4 * 2;
+      const float x0 = pair[0], x1 = pair[1];
+      pair[0] = x0 * c[i] - x1 * s[i], pair[1] = x0 * s[i] + x1 * c[i];
+    }
+  }
+  if (is_query) {
+    store8(own + low, x[0]);
+    store8(own + high, x[1]);
+    return;
+  }
+  T* to = static_cast<T*>(is_value ? a.cache.values : a.cache.keys) + at;
+  store8(to + low, x[0]);
+  store8(to + high, x[1]);
+}
+
+bool vectors_take(const RopeAppendArgs& a) {
+  const int pieces = a.head_dim / 16;
+  const bool norms = a.q_norm || a.k_norm;
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  return a.head_dim % 16 == 0 && a.rope_dims % 16 == 0 && (!norms || (pieces & (pieces - 1)) == 0) && a.q_stride % 8 == 0 && a.k_stride % 8 == 0 &&
+         a.v_stride % 8 == 0 && aligned(a.q.data) && aligned(a.k.data) && aligned(a.v.data) && aligned(a.cos_table) && aligned(a.sin_table);
+}
+
+template <class T>
+void launch_rope(CudaContext* c, const RopeAppendArgs& a) {
+  if (!c->deterministic && vectors_take(a)) {
+    const int threads = a.batch.num_tokens * (a.q_heads + 2 * a.kv_heads) * (a.head_dim / 16);
+    const dim3 grid(unsigned((threads + kThreads - 1) / kThreads));
+    const auto kernel = a.q.type == DType::kF32 ? rope_vectors_kernel<float, T> : a.q.type == DType::kF16 ? rope_vectors_kernel<__half, T>
+                                                                                                          : rope_vectors_kernel<__nv_bfloat16, T>;
+    return note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kThreads, 0, kernel, a));
+  }
+  const dim3 grid(unsigned(a.batch.num_tokens), unsigned((a.q_heads + a.kv_heads + kWarps - 1) / kWarps));
+  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, 0, rope_kernel<T>, a));
 }
 
 }  // namespace
@@ -56,23 +141,22 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
 void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
-  const dim3 grid(unsigned(a.batch.num_tokens), unsigned((a.q_heads + a.kv_heads + kWarps - 1) / kWarps));
-  const auto go = [&](auto kernel) { note(c, launch_early(c->stream, grid, kWarps * 32, 0, kernel, a)); };
   switch (a.cache.dtype) {
-    case DType::kF32: go(rope_kernel<float>); break;
-    case DType::kF16: go(rope_kernel<__half>); break;
-    case DType::kBF16: go(rope_kernel<__nv_bfloat16>); break;
+    case DType::kF32: return launch_rope<float>(c, a);
+    case DType::kF16: return launch_rope<__half>(c, a);
+    case DType::kBF16: return launch_rope<__nv_bfloat16>(c, a);
   }
 }
 
 void copy_block(Context* context, const CopyBlockArgs& a) noexcept {
   CudaContext* c = of(context);
   if (!begin(c)) return;
-  const size_t n = a.cache.block_stride;
-  for (void* base : {a.cache.keys, a.cache.values}) {
-    char* bytes = static_cast<char*>(base);
-    note(c, cudaMemcpyAsync(bytes + size_t(a.to) * n, bytes + size_t(a.from) * n, n, cudaMemcpyDeviceToDevice, c->stream));
-  }
+  const size_t n = a.from_cache.block_stride;
+  const auto copy = [&](void* to, const void* from) {
+    note(c, cudaMemcpyAsync(static_cast<char*>(to) + size_t(a.to) * n, static_cast<const char*>(from) + size_t(a.from) * n, n, cudaMemcpyDefault, c->stream));
+  };
+  copy(a.to_cache.keys, a.from_cache.keys);
+  copy(a.to_cache.values, a.from_cache.values);
 }
 
 }  // namespace sluice::kernels::cuda

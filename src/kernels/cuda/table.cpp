@@ -73,6 +73,7 @@ void destroy(Context* context) noexcept {
   cudaFree(c->parts);
   cudaFree(c->splits);
   cudaFree(c->arrivals);
+  cudaFree(c->tickets);
   cudaFree(c->expanded);
   delete c->pool;
   delete c;
@@ -83,7 +84,7 @@ size_t inputs_bytes(const ContextOptions& o) {
 }
 
 size_t context_bytes(const ContextOptions& o) noexcept {
-  return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + kSplitUnits * sizeof(int) +
+  return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + (kSplitUnits + 2 * kTicketPairs) * sizeof(int) +
          (o.deterministic ? 0 : kExpandedBytes + Library::kWorkspaceBytes);
 }
 
@@ -112,7 +113,9 @@ Context* create(const ContextOptions& o) noexcept {
       cudaMalloc(reinterpret_cast<void**>(&c->parts), kPartTiles * kPartFloats * sizeof(float)) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->splits), kSplitFloats * sizeof(float)) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->arrivals), kSplitUnits * sizeof(int)) != cudaSuccess ||
-      cudaMemsetAsync(c->arrivals, 0, kSplitUnits * sizeof(int), c->stream) != cudaSuccess) {
+      cudaMalloc(reinterpret_cast<void**>(&c->tickets), 2 * kTicketPairs * sizeof(int)) != cudaSuccess ||
+      cudaMemsetAsync(c->arrivals, 0, kSplitUnits * sizeof(int), c->stream) != cudaSuccess ||
+      cudaMemsetAsync(c->tickets, 0, 2 * kTicketPairs * sizeof(int), c->stream) != cudaSuccess) {
     cudaGetLastError();
     destroy(c);
     return nullptr;
@@ -173,6 +176,7 @@ KernelTable make_table(int device) {
   t.pack_rows = 16;
   t.pack = pack;
   t.packed_offset = packed_offset;
+  t.activations = activations;
   t.embed = embed;
   t.linear = linear;
   t.norm = norm;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/tiled.h"
 
 namespace sluice::kernels::cuda {
@@ -136,7 +137,7 @@ struct Slot {
   static constexpr int kPieces = unit_pieces(type), kWhole = unit_scales(type) / 16, kRest = unit_scales(type) % 16;
   static constexpr int kBytes = (kPieces + kWhole) * 512 + kRest * 32;
   __device__ static void copy16(uint32_t to, const uint8_t* from) {
-    asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+    copy_once(to, from, policy_once());
   }
   // slot: where the warp's begins.
   __device__ static void copy(uint32_t slot, const uint8_t* unit) {

@@ -50,7 +50,7 @@ void rope_task(void* p, int t, int) noexcept {
   const RopeAppendArgs& a = *static_cast<const RopeAppendArgs*>(p);
   const int position = a.batch.positions[t], d = a.head_dim;
   for (int h = 0; h < a.q_heads; ++h) {
-    float* q = a.q + size_t(t) * a.q_stride + size_t(h) * d;
+    float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
     if (a.q_norm) rms_norm_row(q, a.q_norm, a.eps, d, q);
     rotate(a, q, position);
   }
@@ -59,8 +59,8 @@ void rope_task(void* p, int t, int) noexcept {
   void* keys = static_cast<char*>(a.cache.keys) + block;
   void* values = static_cast<char*>(a.cache.values) + block;
   for (int g = 0; g < a.kv_heads; ++g) {
-    float* k = a.k + size_t(t) * a.k_stride + size_t(g) * d;
-    const float* v = a.v + size_t(t) * a.v_stride + size_t(g) * d;
+    float* k = a.k.floats() + size_t(t) * a.k_stride + size_t(g) * d;
+    const float* v = a.v.floats() + size_t(t) * a.v_stride + size_t(g) * d;
     if (a.k_norm) rms_norm_row(k, a.k_norm, a.eps, d, k);
     rotate(a, k, position);
     const size_t at = (size_t(slot) * a.kv_heads + g) * d;
@@ -74,7 +74,7 @@ void attention_task(void* p, int index, int) noexcept {
   const AttentionArgs& a = *static_cast<const AttentionArgs*>(p);
   const int t = index / a.q_heads, h = index % a.q_heads, d = a.head_dim;
   const int g = h / (a.q_heads / a.kv_heads), position = a.batch.positions[t], s = a.batch.sequence_of[t];
-  const float* q = a.q + size_t(t) * a.q_stride + size_t(h) * d;
+  const float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
   double sum = 0, max = -std::numeric_limits<double>::infinity(), acc[kMaxHeadDim] = {};
   for (int j = a.window > 0 ? std::max(0, position - a.window + 1) : 0; j <= position; ++j) {
     int slot;
@@ -96,7 +96,7 @@ void attention_task(void* p, int index, int) noexcept {
     sum += weight;
     for (int i = 0; i < d; ++i) acc[i] += weight * load(a.cache.dtype, values, at + i);
   }
-  float* out = a.out + size_t(t) * a.out_stride + size_t(h) * d;
+  float* out = a.out.floats() + size_t(t) * a.out_stride + size_t(h) * d;
   for (int i = 0; i < d; ++i) out[i] = float(acc[i] / sum);
 }
 

@@ -38,7 +38,7 @@ struct Job {
 void prologue_task(void* p, int t, int) noexcept {
   const Job& job = *static_cast<const Job*>(p);
   const LinearArgs& a = *job.args;
-  const float* x = a.x + size_t(t) * a.x_stride;
+  const float* x = a.x.floats() + size_t(t) * a.x_stride;
   float* y = job.inputs + size_t(t) * job.cols;
   switch (a.prologue) {
     case Prologue::kNone: std::memcpy(y, x, size_t(job.cols) * sizeof(float)); break;
@@ -66,7 +66,7 @@ void product_task(void* p, int i, int) noexcept {
       for (int t = t0; t < std::min(a.num_tokens, t0 + kTokensPerPass); ++t) {
         float v = dot(w + size_t(n) * job.cols, job.inputs + size_t(t) * job.cols, job.cols);
         if (o->bias) v += o->bias[n];
-        float& y = o->y[size_t(t) * o->y_stride + n];
+        float& y = o->y.floats()[size_t(t) * o->y_stride + n];
         y = o->accumulate ? y + v : v;
       }
     }

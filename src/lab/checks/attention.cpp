@@ -22,17 +22,22 @@ constexpr float kEps = 1e-6f;
 // Inputs of all tokens of all sequences, and the block table.
 struct Data {
   const AttentionCase& c;
+  DType activations;
   int max_len = 0, blocks = 0;
   std::vector<std::vector<float>> q, k, v;  // [sequence]: [T, heads * D]
   std::vector<std::vector<int32_t>> table;  // [sequence]: blocks, shuffled
   std::vector<float> q_norm, k_norm, cos, sin;
 
-  explicit Data(const AttentionCase& c) : c(c) {
+  // activations: what queries, keys and values are given in, and the results wanted in.
+  explicit Data(const AttentionCase& c, DType activations = DType::kF32) : c(c), activations(activations) {
     Rng rng(11);
+    const auto floats = [&](int n, int heads) {
+      return from_type(activations, as_type(activations, random_floats(rng, size_t(n) * heads * c.head_dim)));
+    };
     for (int n : c.lengths) {
-      q.push_back(random_floats(rng, size_t(n) * c.q_heads * c.head_dim));
-      k.push_back(random_floats(rng, size_t(n) * c.kv_heads * c.head_dim));
-      v.push_back(random_floats(rng, size_t(n) * c.kv_heads * c.head_dim));
+      q.push_back(floats(n, c.q_heads));
+      k.push_back(floats(n, c.kv_heads));
+      v.push_back(floats(n, c.kv_heads));
       table.emplace_back();
       max_len = std::max(max_len, n);
       for (int i = 0; i < n; i += c.block_tokens) table.back().push_back(blocks++);
@@ -153,7 +158,9 @@ struct Runner {
       block_begin.push_back(int32_t(block_ids.size()));
     }
     const OnBackend<int32_t> arrays[] = {{t, positions}, {t, sequence_of}, {t, query_begin}, {t, kv_len}, {t, block_begin}, {t, block_ids}};
-    const OnBackend<float> queries(t, q), new_keys(t, k), new_values(t, v), y(t, std::vector<float>(positions.size() * hd));
+    const DType type = d.activations;
+    const OnBackend<uint8_t> queries(t, as_type(type, q)), new_keys(t, as_type(type, k)), new_values(t, as_type(type, v)),
+        y(t, as_type(type, std::vector<float>(positions.size() * hd)));
     const BatchView batch{int(positions.size()), int(c.lengths.size()), arrays[0].data(), arrays[1].data(), arrays[2].data(),
                           arrays[3].data(), arrays[4].data(), arrays[5].data(), c.block_tokens};
     const CacheView cache{c.dtype, keys.data(), values.data(), block_bytes};
@@ -161,7 +168,7 @@ struct Runner {
     r.batch = batch;
     r.cache = cache;
     r.q_heads = c.q_heads, r.kv_heads = c.kv_heads, r.head_dim = c.head_dim, r.rope_dims = c.rope_dims;
-    r.q = queries.data(), r.k = new_keys.data(), r.v = new_values.data();
+    r.q = {queries.data(), type}, r.k = {new_keys.data(), type}, r.v = {new_values.data(), type};
     r.q_stride = hd, r.k_stride = r.v_stride = gd;
     if (c.qk_norm) r.q_norm = q_norm.data(), r.k_norm = k_norm.data();
     r.eps = kEps;
@@ -172,12 +179,12 @@ struct Runner {
     a.batch = batch;
     a.cache = cache;
     a.q_heads = c.q_heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim;
-    a.q = queries.data(), a.q_stride = hd;
+    a.q = {queries.data(), type}, a.q_stride = hd;
     a.scale = scale();
     a.window = c.window, a.softcap = c.softcap;
-    a.out = y.data(), a.out_stride = hd;
+    a.out = {y.data(), type}, a.out_stride = hd;
     t.attention(context.get(), a);
-    const std::vector<float> got = y.read(context.get());
+    const std::vector<float> got = from_type(type, y.read(context.get()));
     queries.read(context.get());  // for what is around them
     for (size_t s = 0; s < c.lengths.size(); ++s)
       std::memcpy(out[s].data() + size_t(begin[s]) * hd, got.data() + size_t(query_begin[s]) * hd,
@@ -252,6 +259,26 @@ Verdict agrees(const KernelTable& t, const AttentionCase& c) {
   return v;
 }
 
+// Queries, keys and values in halves, as a backend with `activations` may have them: queries are rounded once more when they are
+// rotated, and the result when it is stored.
+Verdict halves_agree(const KernelTable& t, const AttentionCase& c) {
+  Verdict v;
+  for (DType type : {DType::kF16, DType::kBF16}) {
+    if (!t.activations) continue;
+    const Data d(c, type);
+    const double most = allowed(c.dtype, true) + allowed(type, true);
+    for (int chunk : {200, 5, 1}) {
+      Runner r(t, d, 2, false);
+      r.run(chunk);
+      for (size_t s = 0; s < c.lengths.size(); ++s) {
+        const std::vector<double> want = truth(d, int(s), r.scale());
+        for (size_t i = 0; i < want.size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[i]) / most);
+      }
+    }
+  }
+  return v;
+}
+
 Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
   const Data d(c);
   const bool slow = &t == reference_kernels() && c.lengths[0] > 500;
@@ -300,6 +327,7 @@ std::vector<KernelCase> cases() {
   for (const AttentionCase& c : shapes()) out.push_back({describe(c), [c](const KernelTable& t) { return agrees(t, c); }});
   for (const AttentionCase& c : shapes())
     out.push_back({"chunks and threads " + describe(c), [c](const KernelTable& t) { return chunks_and_threads(t, c); }});
+  for (const AttentionCase& c : shapes()) out.push_back({"halves " + describe(c), [c](const KernelTable& t) { return halves_agree(t, c); }});
   out.push_back({"earlier tokens do not see later values", no_later_values});
   out.push_back({"large values stay finite in half precision", large_values});
   return out;

@@ -44,10 +44,11 @@ struct Truth {
   // uniform in +-amax / 254 has a deviation of that over sqrt(3); six deviations, since there are many outputs.
   // Half products: both factors rounded to 11 bits (tf32, f16) are off by at most 2^-11 of themselves, a term by a deviation of
   // 4e-4, and again six; inputs rounded to bf16's 8 bits by at most 2^-8, a term by a deviation of 1.6e-3, and six of those.
-  double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5) const {
+  // rounding: what results themselves are rounded by.
+  double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5, double rounding = 0) const {
     double worst = 0;
     for (size_t i = 0; i < y.size(); ++i) {
-      const double allowed = float_error * size[i] + (int8_inputs ? 6 / std::sqrt(3.0) * noise[i] : 0) + 1e-30;
+      const double allowed = float_error * size[i] + (int8_inputs ? 6 / std::sqrt(3.0) * noise[i] : 0) + rounding * std::abs(y[i]) + 1e-30;
       keep_worst(worst, std::abs(got[i] - y[i]) / allowed);
     }
     return worst;
@@ -163,6 +164,45 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
   return v;
 }
 
+// Activations in the type that the backend would have them in: inputs that it reads without a norm, results that it does not add.
+Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
+  if (!t.activations) return {};
+  LinearData d(c, seed);
+  const ContextPtr context = make_context(t, 2, 320, 2048, false);
+  const Packed w = pack_weight(t, c.type, c.rows, c.cols, d.bytes);
+  const DType type = t.activations(context.get(), w.weight, c.tokens);
+  if (type == DType::kF32) return {};
+  const DType in = c.prologue == Prologue::kRmsNorm ? DType::kF32 : type, out = c.accumulate ? DType::kF32 : type;
+  d.x = from_type(in, as_type(in, d.x));
+  const OnBackend<uint8_t> x(t, as_type(in, d.x)), y(t, as_type(out, d.before));
+  const OnBackend<float> norm(t, d.norm), bias(t, d.bias);
+  LinearArgs a;
+  a.num_tokens = c.tokens;
+  a.x = {x.data(), in};
+  a.x_stride = d.x_cols;
+  a.prologue = c.prologue;
+  a.norm_weight = norm.data();
+  a.eps = 1e-5f;
+  a.num_outputs = 1;
+  a.out[0] = {w.weight, c.bias ? bias.data() : nullptr, Array(y.data(), out), c.rows, c.accumulate};
+  t.linear(context.get(), a);
+  Verdict v;
+  v.error = truth(c, d).error(from_type(out, y.read(context.get())), false, type == DType::kBF16 ? 1e-2 : 2.5e-3,
+                              out == DType::kF32 ? 0 : out == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048);
+  return v;
+}
+
+std::vector<LinearCase> half_shapes() {
+  std::vector<LinearCase> cases;
+  const Prologue prologues[] = {Prologue::kNone, Prologue::kRmsNorm, Prologue::kSiluMul, Prologue::kGeluMul};
+  int i = 0;
+  for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ8_0, WeightType::kQ6_K})
+    for (int tokens : {9, 33, 129, 300})
+      for (int rows : {16, 40, 200})
+        for (int cols : {256, 512, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], false, i++ % 3 == 0});
+  return cases;
+}
+
 // Whole numbers with 127 in every block survive quantisation, so only float sums are left to differ.
 Verdict whole_numbers(const KernelTable& t, WeightType type) {
   Verdict v;
@@ -242,6 +282,8 @@ std::vector<KernelCase> cases() {
   std::vector<KernelCase> out;
   uint64_t seed = 1;
   for (const LinearCase& c : shapes()) out.push_back({describe(c), [c, s = seed++](const KernelTable& t) { return agrees(t, c, s); }});
+  for (const LinearCase& c : half_shapes())
+    out.push_back({"halves " + describe(c), [c, s = seed++](const KernelTable& t) { return halves_agree(t, c, s); }});
   for (WeightType type : kAllTypes) {
     const std::string name = quant::find_format(type)->name;
     out.push_back({"whole numbers " + name, [type](const KernelTable& t) { return whole_numbers(t, type); }});
@@ -303,7 +345,7 @@ std::vector<SpeedCase> speeds() {
 extern const KernelCheck check_linear{
     "linear",
     "float sums: 1e-5 of the terms' root sum of squares; int8 inputs: six deviations of an error uniform in half a quant; half "
-    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-8; whole numbers as float sums; rows alone, together and shared: no bit",
+    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-8, half results what they are rounded by; whole numbers as float sums; rows alone, together and shared: no bit",
     cases, speeds};
 
 }  // namespace sluice::lab
