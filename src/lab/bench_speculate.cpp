@@ -45,9 +45,9 @@ Ratio median_of(std::vector<double> v) {
 struct Way {
   int k = 0;                     // drafts at most; -1: the control decides; 0: none
   draft::Speculator* speculator = nullptr;
-  Counts counts;
+  Counts counts = {};
   int64_t tokens = 0, steps = 0;
-  std::vector<double> speedups;
+  std::vector<double> speedups = {};
   double rate = 0;               // of the prompt in hand
 };
 

@@ -42,6 +42,8 @@ class Row {
  public:
   Row(std::span<float> x, float factor, const Scan& scan) : x_(x), scan_(scan), maxima_(scratch().maxima) {
     maxima_.resize(scan_blocks(x.size()));
+    scratch().candidates.reserve(x.size());  // no row finds more: nothing grows in the middle of serving
+    scratch().tops.reserve(maxima_.size());
     scan.scale(x.data(), x.size(), factor, maxima_.data());
     for (float m : maxima_) max_ = m > max_ ? m : max_;
   }
