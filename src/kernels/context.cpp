@@ -41,10 +41,12 @@ Context* create_context(const ContextOptions& options) noexcept {
   try {
     c->pool = new ThreadPool(c->threads, options.pin);
     c->threads = c->pool->size();
+    c->sampling = new sample::Scratch[size_t(c->threads)];
   } catch (...) {
+    delete c->pool;
     c->pool = nullptr;
   }
-  if (!c->pool || !c->act_quant || !c->act_float || !c->act_pairs || !c->partials) {
+  if (!c->pool || !c->sampling || !c->act_quant || !c->act_float || !c->act_pairs || !c->partials) {
     destroy_context(c);
     return nullptr;
   }
@@ -54,6 +56,7 @@ Context* create_context(const ContextOptions& options) noexcept {
 void destroy_context(Context* c) noexcept {
   if (!c) return;
   delete c->pool;
+  delete[] c->sampling;
   std::free(c->act_quant);
   std::free(c->act_float);
   std::free(c->act_pairs);
@@ -78,13 +81,15 @@ Graph* host_end_graph(Context*) noexcept { return nullptr; }
 void host_launch_graph(Context*, Graph*) noexcept {}
 
 void sample_rows(Context* c, const SampleArgs& args, const sample::Scan& scan) noexcept {
-  struct Job { const SampleArgs& args; const sample::Scan& scan; } job{args, scan};
-  run_tasks(c, args.num_rows, [](void* p, int i, int) noexcept {
-    const SampleArgs& a = static_cast<const Job*>(p)->args;
+  struct Job { const SampleArgs& args; const sample::Scan& scan; sample::Scratch* scratch; } job{args, scan, c->sampling};
+  for (int w = 0; w < c->threads; ++w) c->sampling[w].reserve(size_t(args.vocab));  // nothing but a look, after the first step
+  run_tasks(c, args.num_rows, [](void* p, int i, int worker) noexcept {
+    const Job& job = *static_cast<const Job*>(p);
+    const SampleArgs& a = job.args;
     const sample::SampleRow& row = a.rows[i];
     const std::span<sample::LogitChange> changes(a.changes + row.changes_begin, size_t(row.changes_end - row.changes_begin));
     a.results[i] = sample::sample_row({a.logits + size_t(i) * size_t(a.vocab), size_t(a.vocab)}, row, changes,
-                                      a.top + size_t(i) * sample::kMaxLogprobs, static_cast<const Job*>(p)->scan);
+                                      a.top + size_t(i) * sample::kMaxLogprobs, job.scan, job.scratch[worker]);
     a.tokens[i] = a.results[i].token;
   }, &job);
 }

@@ -8,6 +8,10 @@
 #include "kernels/abi.h"
 #include "sample/scan.h"
 
+namespace sluice::sample {
+struct Scratch;
+}
+
 namespace sluice::kernels {
 
 class ThreadPool;
@@ -23,6 +27,7 @@ struct Context {
   uint32_t* act_pairs;     // its inputs as pairs of bfloat16, where such weights are multiplied in pairs
   float* partials;         // attention partial results
   size_t partials_floats;
+  sample::Scratch* sampling;  // one a worker
 };
 
 size_t host_context_bytes(const ContextOptions&) noexcept;

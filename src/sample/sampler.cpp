@@ -14,25 +14,14 @@ namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
-// A token and its logit. Larger logits come first, ties by smaller id, so that an order exists on every machine.
-struct Candidate {
-  float value;
-  int32_t token;
-  bool operator<(const Candidate& o) const { return value != o.value ? value > o.value : token < o.token; }
-};
-
 // Keeps what comes no later than `last`.
 struct Cut {
   Candidate last{kNegInf, std::numeric_limits<int32_t>::max()};
   bool keeps(float x, int32_t t) const { return !(last < Candidate{x, t}); }
 };
 
-struct Scratch {
-  std::vector<float> maxima, tops;   // of blocks
-  std::vector<Candidate> candidates;
-  std::vector<int32_t> counts;       // by token; all zero between uses
-};
-Scratch& scratch() {
+// Of a caller that keeps none.
+Scratch& own_scratch() {
   thread_local Scratch s;
   return s;
 }
@@ -40,10 +29,8 @@ Scratch& scratch() {
 // A row's logits and the largest of each of its blocks.
 class Row {
  public:
-  Row(std::span<float> x, float factor, const Scan& scan) : x_(x), scan_(scan), maxima_(scratch().maxima) {
+  Row(std::span<float> x, float factor, const Scan& scan, Scratch& scratch) : x_(x), scan_(scan), scratch_(scratch), maxima_(scratch.maxima) {
     maxima_.resize(scan_blocks(x.size()));
-    scratch().candidates.reserve(x.size());  // no row finds more: nothing grows in the middle of serving
-    scratch().tops.reserve(maxima_.size());
     scan.scale(x.data(), x.size(), factor, maxima_.data());
     for (float m : maxima_) max_ = m > max_ ? m : max_;
   }
@@ -59,7 +46,7 @@ class Row {
   }
   // Every token of at least `floor`.
   std::vector<Candidate>& from(float floor) const {
-    auto& out = scratch().candidates;
+    auto& out = scratch_.candidates;
     out.clear();
     for (size_t b = 0; b < maxima_.size(); ++b)
       if (maxima_[b] >= floor)
@@ -72,7 +59,7 @@ class Row {
   std::vector<Candidate>& top(size_t k) const {
     float floor = kNegInf;
     if (k < maxima_.size()) {
-      auto& tops = scratch().tops;
+      auto& tops = scratch_.tops;
       tops = maxima_;
       std::nth_element(tops.begin(), tops.begin() + ptrdiff_t(k) - 1, tops.end(), std::greater<>());
       floor = tops[k - 1];
@@ -168,6 +155,7 @@ class Row {
 
   std::span<const float> x_;
   const Scan& scan_;
+  Scratch& scratch_;
   std::vector<float>& maxima_;
   float max_ = kNegInf;
 };
@@ -199,8 +187,8 @@ float least_kept(const Row& row, const Cut& cut, const SampleRow& p) {
   return std::max(cut.last.value, p.log_min_p < 0 ? row.max() + p.log_min_p : kNegInf);
 }
 
-int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan) {
-  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+int32_t choose(std::span<float> x, const SampleRow& p, const Scan& scan, Scratch& scratch) {
+  const Row row(x, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan, scratch);
   if (p.inverse_temperature == 0) return row.argmax();
   const Cut cut = truncation(row, x.size(), p);
   const float floor = least_kept(row, cut, p);
@@ -228,7 +216,7 @@ void add_changes(const SamplingParams& p, std::span<const int32_t> history, int3
                  std::span<const int32_t> banned, int32_t vocab, std::vector<LogitChange>& out, std::span<const int32_t> drafts) {
   const bool penalises = p.repetition_penalty != 1 || p.presence_penalty != 0 || p.frequency_penalty != 0;
   if (!penalises && p.logit_bias.empty() && banned.empty()) return;
-  auto& index = scratch().counts;  // 1 + where a token's change is, from `begin` on
+  thread_local std::vector<int32_t> index;  // 1 + where a token's change is, from `begin` on; all zero between uses
   if (index.size() < size_t(vocab)) index.resize(size_t(vocab), 0);
   const size_t begin = out.size();
   const auto change = [&](int32_t token) -> LogitChange& {
@@ -256,13 +244,24 @@ void add_changes(const SamplingParams& p, std::span<const int32_t> history, int3
   for (const LogitChange& c : std::span(out).subspan(begin)) index[size_t(c.token)] = 0;
 }
 
+void Scratch::reserve(size_t vocab) {
+  maxima.reserve(scan_blocks(vocab));
+  tops.reserve(scan_blocks(vocab));
+  candidates.reserve(vocab);
+  kept.reserve(vocab);
+}
+
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top, const Scan& scan) {
+  return sample_row(logits, row, changes, top, scan, own_scratch());
+}
+
 SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
-                      const Scan& scan) {
+                      const Scan& scan, Scratch& scratch) {
   SampledRow out;
   const bool scores = row.target >= 0, wants = scores || row.num_logprobs >= 0;
   double lse = 0;
   if (wants) {
-    const Row raw(logits, 1.0f, scan);
+    const Row raw(logits, 1.0f, scan, scratch);
     lse = double(raw.max()) + std::log(double(raw.mass()) / kMassUnits);
     if (row.num_logprobs > 0) {
       auto& likely = raw.top(size_t(row.num_logprobs));
@@ -278,12 +277,11 @@ SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<L
   float raw = 0;  // the chain overwrites the logits, by temperature at the end
   apply(logits, changes);
   if (wants && row.inverse_temperature != 0) {
-    thread_local std::vector<float> kept;
-    kept.assign(logits.begin(), logits.end());
-    out.token = choose(logits, row, scan);
-    raw = kept[size_t(out.token)];
+    scratch.kept.assign(logits.begin(), logits.end());
+    out.token = choose(logits, row, scan, scratch);
+    raw = scratch.kept[size_t(out.token)];
   } else {
-    out.token = choose(logits, row, scan);
+    out.token = choose(logits, row, scan, scratch);
     raw = logits[out.token];
   }
   if (!wants) return out;
@@ -295,7 +293,7 @@ SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<L
 
 void chain_probabilities(std::span<float> logits, const SampleRow& p, std::span<LogitChange> changes, const Scan& scan) {
   apply(logits, changes);
-  const Row row(logits, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan);
+  const Row row(logits, p.inverse_temperature == 0 ? 1.0f : p.inverse_temperature, scan, own_scratch());
   const int32_t greedy = p.inverse_temperature == 0 ? row.argmax() : -1;
   const Cut cut = greedy >= 0 ? Cut{} : truncation(row, logits.size(), p);
   const float floor = least_kept(row, cut, p);

@@ -9,6 +9,7 @@
 #include "sample/sample_row.h"
 #include "sample/sampling_params.h"
 #include "sample/scan.h"
+#include "sample/scratch.h"
 
 namespace sluice::sample {
 
@@ -24,6 +25,8 @@ void add_changes(const SamplingParams& params, std::span<const int32_t> history,
 // changes: the row's own. top: room for num_logprobs entries, falling; filled as far as there are tokens.
 SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
                       const Scan& scan = plain_scan);
+SampledRow sample_row(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, TokenLogprob* top,
+                      const Scan& scan, Scratch& scratch);
 
 // The distribution that sample_row draws from: logits become probabilities after the whole chain.
 void chain_probabilities(std::span<float> logits, const SampleRow& row, std::span<LogitChange> changes, const Scan& scan = plain_scan);

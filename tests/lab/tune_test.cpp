@@ -78,9 +78,6 @@ TEST(Comparison, TakesOnlyWhatIsBetterInEveryPairAndBeyondTheNoise) {
 
 // One sequence at a time is a poor beginning for a load that comes at once.
 TEST_F(TuneTest, FindsWhatIsPlainlyBetterAndSaysSo) {
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "a sanitizer's own time hides what is better";
-#endif
   TuneOptions o;
   o.load = load();
   o.load.max_sequences = 1;

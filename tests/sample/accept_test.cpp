@@ -151,7 +151,9 @@ double test_texts(const Table& target, const SamplingParams& p, const std::vecto
       for (int c = 0; c < kVocab; ++c) {
         const double expected = kTexts * after[kVocab][size_t(a)] * after[size_t(a)][size_t(b)] * after[size_t(b)][size_t(c)];
         const int seen = counts[size_t((a * kVocab + b) * kVocab + c)];
-        if (expected == 0) EXPECT_EQ(seen, 0) << "a token that the chain drops";
+        if (expected == 0) {
+          EXPECT_EQ(seen, 0) << "a token that the chain drops";
+        }
         if (expected < 5) {
           rest_expected += expected;
           rest_seen += seen;
@@ -193,7 +195,9 @@ TEST(Accept, TheDistributionIsTheTargetsWhateverIsDrafted) {
         std::printf("%-34s %-13s %-9s p = %.3f, %d accepted\n", name, kNames[int(drafter)], rejection ? "rejection" : "coupled", value, accepted);
         EXPECT_GT(value, 1e-4) << name << ", " << kNames[int(drafter)];
         EXPECT_LT(value, 1 - 1e-6);
-        if (drafter == Drafter::kWrong && !rejection) EXPECT_EQ(accepted, 0);
+        if (drafter == Drafter::kWrong && !rejection) {
+          EXPECT_EQ(accepted, 0);
+        }
       }
   }
 }
