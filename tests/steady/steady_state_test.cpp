@@ -13,21 +13,29 @@ namespace {
 
 std::atomic<long> allocations{0};
 
-void* counted(std::size_t bytes) {
+void* counted_or_null(std::size_t bytes) noexcept {
   ++allocations;
-  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
-  throw std::bad_alloc();
+  return std::malloc(bytes ? bytes : 1);
 }
-void* counted(std::size_t bytes, std::align_val_t align) {
+void* counted_or_null(std::size_t bytes, std::align_val_t align) noexcept {
   ++allocations;
   const std::size_t a = std::size_t(align);
-  if (void* p = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return p;
+  return std::aligned_alloc(a, (bytes + a - 1) / a * a);
+}
+template <class... Align>
+void* counted(std::size_t bytes, Align... align) {
+  if (void* p = counted_or_null(bytes, align...)) return p;
   throw std::bad_alloc();
 }
 
 }  // namespace
 
+// Every form, the plain ones and those that do not throw: one left out would allocate by the sanitizer's and free by ours.
 void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return counted_or_null(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t a, const std::nothrow_t&) noexcept { return counted_or_null(bytes, a); }
+void* operator new[](std::size_t bytes, std::align_val_t a, const std::nothrow_t&) noexcept { return counted_or_null(bytes, a); }
 void* operator new[](std::size_t bytes) { return counted(bytes); }
 void* operator new(std::size_t bytes, std::align_val_t a) { return counted(bytes, a); }
 void* operator new[](std::size_t bytes, std::align_val_t a) { return counted(bytes, a); }
