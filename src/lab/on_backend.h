@@ -118,7 +118,7 @@ inline std::vector<float> from_type(DType type, const std::vector<uint8_t>& byte
 inline std::vector<uint8_t> random_weight(Rng& rng, WeightType type, int rows, int cols) {
   const quant::WeightFormat* f = quant::find_format(type);
   std::vector<uint8_t> bytes(size_t(rows) * quant::row_bytes(*f, size_t(cols)));
-  if (f->encode) {
+  if (!f->scale_random) {
     const std::vector<float> w = random_floats(rng, size_t(rows) * cols, 0.05f);
     f->encode(w.data(), bytes.data(), w.size());
     return bytes;

@@ -13,7 +13,7 @@ constexpr std::string_view dtype_name(DType t) {
 
 enum class WeightType : uint8_t {
   kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8,
-  kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kBF16 = 30,
+  kQ2_K = 10, kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kIQ4_NL = 20, kIQ4_XS = 23, kBF16 = 30,
 };
 constexpr int kNumWeightTypeIds = 48;  // size of tables indexed by WeightType
 

@@ -27,7 +27,8 @@ TEST(Formats, EveryTypeIsListedWithItsSize) {
   const std::pair<WeightType, std::pair<int, int>> wanted[] = {
       {WeightType::kF32, {1, 4}}, {WeightType::kF16, {1, 2}}, {WeightType::kBF16, {1, 2}}, {WeightType::kQ4_0, {32, 18}},
       {WeightType::kQ4_1, {32, 20}}, {WeightType::kQ5_0, {32, 22}}, {WeightType::kQ5_1, {32, 24}}, {WeightType::kQ8_0, {32, 34}},
-      {WeightType::kQ4_K, {256, 144}}, {WeightType::kQ5_K, {256, 176}}, {WeightType::kQ6_K, {256, 210}}};
+      {WeightType::kQ2_K, {256, 84}}, {WeightType::kQ3_K, {256, 110}}, {WeightType::kQ4_K, {256, 144}}, {WeightType::kQ5_K, {256, 176}},
+      {WeightType::kQ6_K, {256, 210}}, {WeightType::kIQ4_NL, {32, 18}}, {WeightType::kIQ4_XS, {256, 136}}};
   for (const auto& [type, size] : wanted) {
     const WeightFormat* f = find_format(type);
     ASSERT_TRUE(f);

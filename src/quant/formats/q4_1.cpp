@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "quant/block_fields.h"
 #include "quant/weight_format.h"
 
@@ -14,6 +16,26 @@ void scale_random(uint8_t* block, float deviation) {
   put_half(block, d);
   put_half(block + 2, -7.5f * d);
 }
+constexpr BlockShape kShape{32, 32, 0, 15, nullptr, true, 1, 1, 1};
+void pack(const BlockCodes& c, uint8_t* block) {
+  uint8_t q[32];
+  for (int i = 0; i < 32; ++i) q[i] = uint8_t(c.level[i]);
+  put_half(block, c.d);
+  put_half(block + 2, c.m);
+  put_nibbles(block + 4, q);
+}
+// Levels span the block from its lowest to its highest value.
+void encode(const float* src, uint8_t* dst, size_t n) {
+  for (; n > 0; n -= 32, src += 32, dst += 20) {
+    const auto [lo, hi] = std::minmax_element(src, src + 32);
+    const float d = (*hi - *lo) / 15, inverse = inverse_or_zero(d);
+    uint8_t q[32];
+    for (int i = 0; i < 32; ++i) q[i] = uint8_t(std::min(15, int((src[i] - *lo) * inverse + 0.5f)));
+    put_half(dst, d);
+    put_half(dst + 2, *lo);
+    put_nibbles(dst + 4, q);
+  }
+}
 }  // namespace
-extern const WeightFormat format_q4_1{WeightType::kQ4_1, "q4_1", 32, 20, decode, nullptr, scale_random};
+extern const WeightFormat format_q4_1{WeightType::kQ4_1, "q4_1", 32, 20, decode, encode, scale_random, &kShape, pack};
 }  // namespace sluice::quant

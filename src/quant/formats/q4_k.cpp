@@ -20,6 +20,23 @@ void scale_random(uint8_t* block, float deviation) {
   put_half(block, d);
   put_half(block + 2, 7.5f * d);
 }
+constexpr BlockShape kShape{256, 32, 0, 15, nullptr, true, 0, 63, 63};
+void pack(const BlockCodes& c, uint8_t* block) {
+  put_half(block, c.d);
+  put_half(block + 2, -c.m);
+  put_group_scales(block + 4, c.scale, c.offset);
+  for (int i = 0; i < 128; ++i) {
+    const int at = 64 * (i / 32) + i % 32;
+    block[16 + i] = uint8_t(c.level[at] | c.level[at + 32] << 4);
+  }
+}
+void encode(const float* src, uint8_t* dst, size_t n) {
+  BlockCodes codes;
+  for (; n > 0; n -= 256, src += 256, dst += 144) {
+    plain_codes(kShape, src, codes);
+    pack(codes, dst);
+  }
+}
 }  // namespace
-extern const WeightFormat format_q4_k{WeightType::kQ4_K, "q4_k", 256, 144, decode, nullptr, scale_random};
+extern const WeightFormat format_q4_k{WeightType::kQ4_K, "q4_k", 256, 144, decode, encode, scale_random, &kShape, pack};
 }  // namespace sluice::quant

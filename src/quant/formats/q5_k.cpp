@@ -23,6 +23,27 @@ void scale_random(uint8_t* block, float deviation) {
   put_half(block, d);
   put_half(block + 2, 15.5f * d);
 }
+constexpr BlockShape kShape{256, 32, 0, 31, nullptr, true, 0, 63, 63};
+void pack(const BlockCodes& c, uint8_t* block) {
+  put_half(block, c.d);
+  put_half(block + 2, -c.m);
+  put_group_scales(block + 4, c.scale, c.offset);
+  for (int i = 0; i < 32; ++i) {
+    block[16 + i] = 0;
+    for (int g = 0; g < 8; ++g) block[16 + i] |= uint8_t((c.level[32 * g + i] >> 4) << g);
+  }
+  for (int i = 0; i < 128; ++i) {
+    const int at = 64 * (i / 32) + i % 32;
+    block[48 + i] = uint8_t((c.level[at] & 15) | (c.level[at + 32] & 15) << 4);
+  }
+}
+void encode(const float* src, uint8_t* dst, size_t n) {
+  BlockCodes codes;
+  for (; n > 0; n -= 256, src += 256, dst += 176) {
+    plain_codes(kShape, src, codes);
+    pack(codes, dst);
+  }
+}
 }  // namespace
-extern const WeightFormat format_q5_k{WeightType::kQ5_K, "q5_k", 256, 176, decode, nullptr, scale_random};
+extern const WeightFormat format_q5_k{WeightType::kQ5_K, "q5_k", 256, 176, decode, encode, scale_random, &kShape, pack};
 }  // namespace sluice::quant

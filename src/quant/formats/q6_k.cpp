@@ -19,6 +19,26 @@ void decode(const uint8_t* src, float* dst, size_t n) {
 void scale_random(uint8_t* block, float deviation) {
   put_half(block + 208, deviation / (73.9f * 18.5f));
 }
+constexpr BlockShape kShape{256, 16, -32, 31, nullptr, false, -128, 127, 1};
+void pack(const BlockCodes& c, uint8_t* block) {
+  for (int i = 0; i < 128; ++i) {  // byte i of the low bits: levels k and k + 64 of each half
+    const int at = 128 * (i / 64) + i % 64;
+    block[i] = uint8_t(((c.level[at] + 32) & 15) | ((c.level[at + 64] + 32) & 15) << 4);
+  }
+  for (int i = 0; i < 64; ++i) {
+    block[128 + i] = 0;
+    for (int k = 0; k < 4; ++k) block[128 + i] |= uint8_t((c.level[128 * (i / 32) + 32 * k + i % 32] + 32) >> 4 << (2 * k));
+  }
+  std::memcpy(block + 192, c.scale, 16);
+  put_half(block + 208, c.d);
+}
+void encode(const float* src, uint8_t* dst, size_t n) {
+  BlockCodes codes;
+  for (; n > 0; n -= 256, src += 256, dst += 210) {
+    plain_codes(kShape, src, codes);
+    pack(codes, dst);
+  }
+}
 }  // namespace
-extern const WeightFormat format_q6_k{WeightType::kQ6_K, "q6_k", 256, 210, decode, nullptr, scale_random};
+extern const WeightFormat format_q6_k{WeightType::kQ6_K, "q6_k", 256, 210, decode, encode, scale_random, &kShape, pack};
 }  // namespace sluice::quant

@@ -1,0 +1,65 @@
+#include "quant/fit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "quant/search/fit_kernels.h"
+
+namespace sluice::quant {
+
+extern const FitKernels fit_kernels_base, fit_kernels_avx2;
+
+const FitKernels* fit_kernels_of(const char* isa) {
+  if (std::strcmp(isa, "base") == 0) return &fit_kernels_base;
+  return std::strcmp(isa, "avx2") == 0 && __builtin_cpu_supports("avx2") ? &fit_kernels_avx2 : nullptr;
+}
+const FitKernels& fit_kernels() {
+  static const FitKernels& best = fit_kernels_of("avx2") ? fit_kernels_avx2 : fit_kernels_base;
+  return best;
+}
+
+namespace {
+
+// What the error of each element of a block counts: importances relative to their mean, so that any unit of them will do, and
+// none quite zero.
+void element_weights(const float* importance, float unit, int count, float* out) {
+  for (int i = 0; i < count; ++i) out[i] = importance ? importance[i] * unit + 1e-4f : 1;
+}
+
+}  // namespace
+
+void fit_block(const BlockShape& shape, const float* x, const float* weights, BlockCodes& out) {
+  if (shape.integer_scales()) fit_kernels().super(shape, x, weights, out);
+  else fit_kernels().simple(shape, x, weights, 1, &out);
+}
+
+void fit(const WeightFormat& f, const float* src, const float* importance, uint8_t* dst, size_t rows, size_t cols) {
+  if (!f.shape) return f.encode(src, dst, rows * cols);
+  double mean = 0;
+  for (size_t k = 0; importance && k < cols; ++k) mean += importance[k];
+  const float unit = mean > 0 ? float(double(cols) / mean) : 0;
+  const BlockShape& shape = *f.shape;
+  const size_t elements = size_t(shape.elements), blocks = rows * cols / elements;
+  const size_t batch = shape.integer_scales() ? 1 : kLanes;
+  BlockCodes codes[kLanes];
+  float weights[kMaxBlock];
+  for (size_t b = 0; b < blocks; b += batch) {
+    const size_t count = std::min(batch, blocks - b);
+    for (size_t i = 0; i < count; ++i) {
+      const size_t at = (b + i) * elements;
+      element_weights(importance ? importance + at % cols : nullptr, unit, int(elements), weights + i * elements);
+    }
+    if (shape.integer_scales()) fit_kernels().super(shape, src + b * elements, weights, codes[0]);
+    else fit_kernels().simple(shape, src + b * elements, weights, int(count), codes);
+    for (size_t i = 0; i < count; ++i) f.pack(codes[i], dst + (b + i) * size_t(f.block_bytes));
+  }
+}
+
+size_t first_unfit(const float* x, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (!(std::fabs(x[i]) <= kLargestHalf)) return i;
+  return count;
+}
+
+}  // namespace sluice::quant

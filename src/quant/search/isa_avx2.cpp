@@ -1,0 +1,2 @@
+#define SLUICE_FIT_KERNELS fit_kernels_avx2
+#include "quant/search/fit.inl"
