@@ -43,6 +43,7 @@ static const TileTable* tile_functions(WeightType type) {
     SLUICE_TILES(kF32) SLUICE_TILES(kF16) SLUICE_TILES(kBF16) SLUICE_TILES(kQ4_0) SLUICE_TILES(kQ4_1) SLUICE_TILES(kQ5_0)
     SLUICE_TILES(kQ5_1) SLUICE_TILES(kQ8_0) SLUICE_TILES(kQ4_K) SLUICE_TILES(kQ5_K) SLUICE_TILES(kQ6_K)
 #undef SLUICE_TILES
+    default: break;  // no kernel: packed_bytes said so
   }
   return nullptr;
 }

@@ -20,7 +20,7 @@ void decode(const uint8_t* src, float* dst, size_t n) {
   }
 }
 void scale_random(uint8_t* block, float deviation) {
-  put_half(block, deviation / (18.5f * 71.5f));
+  put_half(block, deviation / (18.5f * 67.4f));
 }
 constexpr BlockShape kShape{256, 32, 0, 15, kNonLinear4, false, -32, 31, 1};
 void pack(const BlockCodes& c, uint8_t* block) {
