@@ -213,4 +213,31 @@ Status DeviceExecutor::read_logits(int row, float* out) {
   return {};
 }
 
+Status DeviceExecutor::forward(const sched::BatchPlan& plan) {
+  SLUICE_TRY(ready_);
+  SLUICE_CHECK(submitted_ == collected_);
+  Slot& slot = *slots_[0];
+  if (!slot.plan.fill(plan, plan.num_sequences(), options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
+  slot.plan.send(context_);
+  copy_blocks(plan);
+  const PlanView& view = slot.plan.view();
+  model_->forward(context_, activations_, view.token_ids, slots_[1]->tokens.as<int32_t>(), view.batch, caches_);
+  return {};
+}
+
+Result<const float*> DeviceExecutor::logits(int begin, int count) {
+  const PlanView& view = slots_[0]->plan.view();
+  SLUICE_CHECK(begin >= 0 && count >= 0 && count <= activations_.max_rows && begin + count <= view.num_rows);
+  const kernels::KernelTable& table = model_->kernels();
+  model_->head(context_, activations_, view.token_rows + begin, count);
+  const float* at = activations_.logits;
+  if (!table.host_memory) {
+    downloaded_.resize(size_t(count) * size_t(model_->spec().vocab));
+    table.download(context_, downloaded_.data(), at, downloaded_.size() * sizeof(float));
+    at = downloaded_.data();
+  }
+  if (const char* what = table.synchronize(context_)) return fault(what);
+  return at;
+}
+
 }  // namespace sluice::exec

@@ -44,6 +44,12 @@ class DeviceExecutor final : public Executor {
 
   // The logits of a row of the most recent tile of rows, [vocab]. For tools that look at them after collect().
   Status read_logits(int row, float* out);
+  // For tools that judge logits, with no step in flight: the plan's forward pass alone, then the logits of output rows
+  // [begin, begin + count) of it, count <= logit_rows(), in the host's memory [count, vocab] until the next call of either.
+  Status forward(const sched::BatchPlan& plan);
+  Result<const float*> logits(int begin, int count);
+  // fn(arg, i) for i in [0, n), over the context's threads.
+  void parallel_for(int n, void (*fn)(void* arg, int i) noexcept, void* arg) { model_->kernels().parallel_for(context_, n, fn, arg); }
   int logit_rows() const { return activations_.max_rows; }
 
   static size_t kv_bytes_per_token(const model::ModelSpec& spec, DType kv_type);
@@ -86,6 +92,7 @@ class DeviceExecutor final : public Executor {
   std::vector<kernels::CacheView> swapped_; // likewise, in staging memory
   std::vector<std::unique_ptr<Slot>> slots_;
   uint64_t submitted_ = 0, collected_ = 0;
+  std::vector<float> downloaded_;           // logits of a device
   std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
   Status ready_;
 };
