@@ -2,6 +2,7 @@
 // file before this exists, so a TensorEntry's bytes can be read without care. Immutable; any thread.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,10 +20,17 @@ namespace sluice::format {
 
 struct TensorEntry {
   std::string name;
-  uint32_t type_id = 0;                          // ggml type id
+  uint32_t type_id = 0;                          // ggml type id; of layouts that GGUF lacks, the WeightType
   const quant::WeightFormat* weight_format = nullptr;  // nullptr: a type that Sluice does not know (not loadable)
   std::vector<int64_t> dims;                     // fastest first; each >= 1
-  std::span<const uint8_t> bytes;                // empty when weight_format is nullptr
+  std::span<const uint8_t> bytes;                // empty when weight_format is nullptr, or where make_rows is there
+  // Rows that the file has in another order or layout: writes rows [begin, end) as weight_format has them. Any thread.
+  std::function<void(int64_t begin, int64_t end, uint8_t* out)> make_rows;
+  uint64_t made_from_bytes = 0;                  // of the file, where make_rows is there
+  // Column i of the rows is the model's input (*input_order)[i]; null: i. Of matrices quantised in order of activation.
+  std::shared_ptr<const std::vector<int32_t>> input_order;
+
+  uint64_t file_bytes() const { return make_rows ? made_from_bytes : bytes.size(); }
 
   int64_t cols() const { return dims[0]; }
   int64_t rows() const {
@@ -32,6 +40,11 @@ struct TensorEntry {
   }
   int64_t elements() const { return cols() * rows(); }
 };
+
+// Rows [begin, end) in the layout of weight_format, columns as stored: out has room for quant::row_bytes each.
+void read_rows(const TensorEntry& tensor, int64_t begin, int64_t end, uint8_t* out);
+// Rows [begin, end) as floats with columns in the model's order, whatever the layout: [end - begin, cols].
+void decode_rows(const TensorEntry& tensor, int64_t begin, int64_t end, float* out);
 
 class WeightFile {
  public:
