@@ -12,7 +12,7 @@
 namespace sluice::apps {
 
 void declare_model(Flags& f, lab::LoadOptions& o) {
-  f.add("model", o.model, "a .gguf file, or a name in the local store");
+  f.add("model", o.model, "a .gguf file, a folder of safetensors, or a name in the local store");
   declare_random(f, o);
   f.add("-o,--threads", o.threads, "worker threads (0: every core)");
   f.add("--device", o.device, "cpu, cuda or cuda:N");

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "format/gguf_types.h"
+#include "format/shown.h"
 #include "format/weight_file.h"
 
 namespace sluice::format {
@@ -25,14 +26,6 @@ size_t fixed_bytes(uint32_t type) {
     case kU64: case kI64: case kF64: return 8;
     default: return 0;
   }
-}
-
-// Names come from the file: shown with anything unprintable replaced, and short.
-std::string shown(std::string_view name) {
-  std::string s(name.substr(0, 80));
-  for (char& c : s)
-    if (static_cast<unsigned char>(c) < 32 || static_cast<unsigned char>(c) > 126) c = '?';
-  return s;
 }
 
 // Reads forward through bytes; every read says whether the bytes were there.
@@ -65,7 +58,7 @@ class Cursor {
 
 class GgufReader {
  public:
-  explicit GgufReader(Mapping mapping) : file_(new WeightFile(std::move(mapping))), in_(file_->mapping_->bytes()) {}
+  explicit GgufReader(Mapping mapping) : file_(new WeightFile(std::move(mapping))), in_(file_->mappings_.front().bytes()) {}
 
   Result<std::shared_ptr<const WeightFile>> read() {
     SLUICE_TRY(read_header());
@@ -226,7 +219,7 @@ class GgufReader {
   }
 
   Status place_tensors(uint64_t alignment) {
-    const auto bytes = file_->mapping_->bytes();
+    const auto bytes = file_->mappings_.front().bytes();
     const uint64_t data = (in_.at() + alignment - 1) / alignment * alignment;
     for (size_t i = 0; i < file_->tensors_.size(); ++i) {
       TensorEntry& t = file_->tensors_[i];
@@ -247,27 +240,6 @@ class GgufReader {
   uint64_t num_tensors_ = 0, num_kv_ = 0;
   std::vector<uint64_t> offsets_;
 };
-
-WeightFile::WeightFile(Metadata metadata, std::vector<TensorEntry> tensors, std::shared_ptr<const void> owner)
-    : owner_(std::move(owner)), metadata_(std::move(metadata)), tensors_(std::move(tensors)) {
-  for (size_t i = 0; i < tensors_.size(); ++i) SLUICE_CHECK(by_name_.emplace(tensors_[i].name, i).second);
-}
-
-uint64_t WeightFile::file_bytes() const {
-  if (mapping_) return mapping_->bytes().size();
-  uint64_t bytes = 0;
-  for (const TensorEntry& t : tensors_) bytes += t.bytes.size();
-  return bytes;
-}
-
-void WeightFile::keep_only(const TensorEntry* tensor) const {
-  if (mapping_) mapping_->keep_only(tensor ? tensor->bytes : std::span<const uint8_t>());
-}
-
-const TensorEntry* WeightFile::find(std::string_view name) const {
-  auto it = by_name_.find(name);
-  return it == by_name_.end() ? nullptr : &tensors_[it->second];
-}
 
 Result<std::shared_ptr<const WeightFile>> open_gguf(const std::string& path) {
   SLUICE_ASSIGN(Mapping mapping, Mapping::open(path));

@@ -81,6 +81,10 @@ class Head {
   std::string bytes_;
 };
 
+size_t bytes_of(const TensorEntry& t) {
+  return t.make_rows ? size_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())) : t.bytes.size();
+}
+
 std::string make_head(const Metadata& metadata, std::span<const TensorEntry> tensors) {
   Head head;
   head.raw("GGUF");
@@ -98,7 +102,7 @@ std::string make_head(const Metadata& metadata, std::span<const TensorEntry> ten
     for (int64_t d : t.dims) head.put(uint64_t(d));
     head.put(t.type_id);
     head.put(offset);
-    offset += (t.bytes.size() + kAlignment - 1) / kAlignment * kAlignment;
+    offset += (bytes_of(t) + kAlignment - 1) / kAlignment * kAlignment;
   }
   head.pad();
   return head.bytes();
@@ -116,8 +120,10 @@ Status write_gguf(const std::string& path, const Metadata& metadata, std::span<c
   bool written = write(head.data(), head.size());
   static constexpr char kZeros[kAlignment] = {};
   for (const TensorEntry& t : tensors) {
-    const size_t rest = t.bytes.size() % kAlignment;
-    written = written && write(t.bytes.data(), t.bytes.size()) && write(kZeros, rest ? kAlignment - rest : 0);
+    const size_t rest = bytes_of(t) % kAlignment;
+    std::vector<uint8_t> made(t.make_rows ? bytes_of(t) : 0);
+    if (t.make_rows) read_rows(t, 0, t.rows(), made.data());
+    written = written && write(t.make_rows ? made.data() : t.bytes.data(), bytes_of(t)) && write(kZeros, rest ? kAlignment - rest : 0);
   }
   written = std::fclose(file.release()) == 0 && written;
   if (!written || std::rename(part.c_str(), path.c_str()) != 0) {

@@ -10,7 +10,7 @@
 
 namespace sluice::format {
 
-// The file appears under its name when it is complete. Tensors keep their order; each needs its bytes.
+// The file appears under its name when it is complete. Tensors keep their order; each needs its bytes, or makes its rows.
 // Errors: kIo (the reason of the system).
 Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors);
 

@@ -1,10 +1,9 @@
-// WeightFile: validated named tensors and metadata over a mapping (or over memory, see its constructor). Every count, size and offset was checked against the
-// file before this exists, so a TensorEntry's bytes can be read without care. Immutable; any thread.
+// WeightFile: validated named tensors and metadata over mappings (or over memory, see its constructors). Every count, size and offset was
+// checked against the files before this exists, so a TensorEntry's bytes can be read without care. Immutable; any thread.
 #pragma once
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -50,6 +49,8 @@ class WeightFile {
  public:
   // One that was never a file: tensors with distinct names, whose bytes lie in memory that `owner` keeps.
   WeightFile(Metadata metadata, std::vector<TensorEntry> tensors, std::shared_ptr<const void> owner);
+  // One of several files: tensors with distinct names, whose bytes lie in the mappings or in memory that `owner` keeps.
+  WeightFile(Metadata metadata, std::vector<TensorEntry> tensors, std::vector<Mapping> mappings, std::shared_ptr<const void> owner);
 
   const Metadata& metadata() const { return metadata_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }
@@ -60,8 +61,8 @@ class WeightFile {
 
  private:
   friend class GgufReader;
-  explicit WeightFile(Mapping mapping) : mapping_(std::move(mapping)) {}
-  std::optional<Mapping> mapping_;
+  explicit WeightFile(Mapping mapping) { mappings_.push_back(std::move(mapping)); }
+  std::vector<Mapping> mappings_;
   std::shared_ptr<const void> owner_;
   Metadata metadata_;
   std::vector<TensorEntry> tensors_;
@@ -71,5 +72,12 @@ class WeightFile {
 // Opens a GGUF file (versions 2 and 3, little-endian, one part).
 // Errors: kBadFile in one line naming the field and the limit; kNotFound; kIo.
 Result<std::shared_ptr<const WeightFile>> open_gguf(const std::string& path);
+
+// Opens a folder of safetensors with config.json and tokenizer.json: the same names, shapes and metadata that a GGUF file of the
+// model has. Errors: as open_gguf, and kUnsupported naming the field of config.json.
+Result<std::shared_ptr<const WeightFile>> open_hf_folder(const std::string& path);
+
+// Either, by what is there.
+Result<std::shared_ptr<const WeightFile>> open_model(const std::string& path);
 
 }  // namespace sluice::format

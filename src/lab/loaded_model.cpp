@@ -34,6 +34,14 @@ std::string resolve_model(const std::string& model) {
   return model;
 }
 
+// A file's name less its ending; a folder's whole name, whatever dots are in it.
+static std::string model_name(const std::string& path) {
+  std::error_code ec;
+  std::filesystem::path p(path);
+  if (!p.has_filename()) p = p.parent_path();
+  return (std::filesystem::is_directory(p, ec) ? p.filename() : p.stem()).string();
+}
+
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field) {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
@@ -190,9 +198,9 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
 
 Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions& o, bool fill) {
   if (o.random.empty()) {
-    if (o.model.empty()) return invalid("a model is missing (a .gguf file, or --random SHAPE)", "model");
+    if (o.model.empty()) return invalid("a model is missing (a .gguf file or a folder of safetensors, or --random SHAPE)", "model");
     if (!o.save.empty()) return invalid("writes random weights: it needs --random", "--save");
-    return format::open_gguf(resolve_model(o.model));
+    return format::open_model(resolve_model(o.model));
   }
   if (!o.model.empty()) return invalid("stands in a model's place, and '" + o.model + "' was given too", "--random");
   model::RandomModelOptions r;
@@ -279,7 +287,7 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   if (!weights.ok()) return named(weights.error());
   if (m.tokenizer->size() > spec->vocab)
     return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
-  m.name = o.random.empty() ? std::filesystem::path(path).stem().string() : o.random;
+  m.name = o.random.empty() ? model_name(path) : o.random;
   SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
   m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};

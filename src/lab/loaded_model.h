@@ -13,7 +13,7 @@
 namespace sluice::lab {
 
 struct LoadOptions {
-  std::string model;              // path of a .gguf, or a name in the local store
+  std::string model;              // path of a .gguf or a folder of safetensors, or a name in the local store
   std::string random;             // instead of a file: random weights of this shape (model/random_model.h)
   std::string weight_type = "bf16";  // of random weights
   uint64_t weight_seed = 1;

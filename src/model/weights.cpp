@@ -51,7 +51,7 @@ class Loader {
   Status vector(const std::string& name, int n, const float** out) {
     SLUICE_ASSIGN(const format::TensorEntry* t, tensor(name, 1, n));
     std::vector<float> values(static_cast<size_t>(n));
-    t->weight_format->decode(t->bytes.data(), values.data(), size_t(n));
+    format::decode_rows(*t, 0, 1, values.data());
     SLUICE_ASSIGN(void* data, place(values.data(), size_t(n) * 4));
     *out = static_cast<const float*>(data);
     return {};
@@ -106,6 +106,8 @@ class Loader {
     spec_.vocab = int(embedding->rows());
     SLUICE_ASSIGN(weights_.embedding, tensor("token_embd.weight", spec_.vocab, spec_.dim));
     const std::span<const uint8_t> table = weights_.embedding->bytes;
+    if (weights_.embedding->make_rows)
+      return Error{ErrorCode::kUnsupported, "token_embd.weight: embeddings in " + std::string(embedding->weight_format->name) + " are not supported", {}};
     weights_.embedding_data = table.data();
     if (!kernels_.host_memory) {
       SLUICE_ASSIGN(embedding_at_, allocate(table.size()));
@@ -117,7 +119,7 @@ class Loader {
     if (file_->find("rope_freqs.weight")) {
       SLUICE_ASSIGN(const format::TensorEntry* factors, tensor("rope_freqs.weight", 1, spec_.rope_dims / 2));
       weights_.rope_factors.resize(size_t(spec_.rope_dims / 2));
-      factors->weight_format->decode(factors->bytes.data(), weights_.rope_factors.data(), weights_.rope_factors.size());
+      format::decode_rows(*factors, 0, 1, weights_.rope_factors.data());
       for (float f : weights_.rope_factors)
         if (!(f > 0)) return bad_file("rope_freqs.weight: a factor is not above 0");
     }
@@ -207,12 +209,20 @@ class Loader {
     const PackJob& job = *s.job;
     const kernels::PackedWeight& w = *job.out;
     auto* data = static_cast<char*>(const_cast<void*>(w.data));
+    // Rows that the file has otherwise are made here, a slice at a time: there is never a whole matrix of them.
+    const size_t row_bytes = quant::row_bytes(*job.tensor->weight_format, size_t(w.cols));
+    std::vector<uint8_t> made(job.tensor->make_rows ? size_t(s.row_end - s.row_begin) * row_bytes : 0);
+    const uint8_t* rows = job.tensor->bytes.data();
+    if (job.tensor->make_rows) {
+      format::read_rows(*job.tensor, s.row_begin, s.row_end, made.data());
+      rows = made.data() - size_t(s.row_begin) * row_bytes;
+    }
     if (kernels_.host_memory) {
-      kernels_.pack(w.type, w.rows, w.cols, job.tensor->bytes.data(), data, s.row_begin, s.row_end);
+      kernels_.pack(w.type, w.rows, w.cols, rows, data, s.row_begin, s.row_end);
       return true;
     }
     const size_t from = offset(w, s.row_begin), to = offset(w, s.row_end);
-    kernels_.pack(w.type, w.rows, w.cols, job.tensor->bytes.data(), staging - from, s.row_begin, s.row_end);
+    kernels_.pack(w.type, w.rows, w.cols, rows, staging - from, s.row_begin, s.row_end);
     return kernels_.load(kernels_.device, data + from, staging, to - from);
   }
 

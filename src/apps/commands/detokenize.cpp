@@ -13,7 +13,7 @@ namespace {
 class Detokenize final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("model", model_, "a .gguf file, or a name in the local store", true);
+    f.add("model", model_, "a .gguf file, a folder of safetensors, or a name in the local store", true);
     f.add("--ids", ids_, "token ids, \"1,2,3\"", true);
     f.add("--special", special_, "show control tokens");
     f.add("--json", json_, "one JSON object on standard output");
@@ -22,7 +22,7 @@ class Detokenize final : public Invocation {
 
   Result<int> run(const Flags&) override {
     const std::string path = lab::resolve_model(model_);
-    SLUICE_ASSIGN(auto file, format::open_gguf(path));
+    SLUICE_ASSIGN(auto file, format::open_model(path));
     auto tokenizer = model::build_tokenizer(file->metadata());
     if (!tokenizer.ok()) return Error{tokenizer.error().code, path + ": " + tokenizer.error().message, {}};
     SLUICE_ASSIGN(std::vector<int32_t> ids, parse_ids(ids_, (*tokenizer)->size(), "--ids"));

@@ -1,5 +1,6 @@
 // sluice inspect: what a file holds, and which kernel each tensor gets.
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <map>
 
@@ -16,7 +17,7 @@ using Json = nlohmann::ordered_json;
 class Inspect final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("file", load_.model, "a .gguf file, or a name in the local store", true);
+    f.add("file", load_.model, "a .gguf file, a folder of safetensors, or a name in the local store", true);
     f.add("--isa", load_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference");
     f.add("--tensors", tensors_, "list every tensor");
     f.add("--json", json_, "one JSON object on standard output");
@@ -25,7 +26,9 @@ class Inspect final : public Invocation {
 
   Result<int> run(const Flags&) override {
     SLUICE_ASSIGN(const kernels::KernelTable* table, lab::choose_kernels(load_));
-    SLUICE_ASSIGN(auto file, format::open_gguf(lab::resolve_model(load_.model)));
+    const std::string path = lab::resolve_model(load_.model);
+    std::error_code ec;
+    SLUICE_ASSIGN(auto file, format::open_model(path));
     struct ByType { int64_t tensors = 0, parameters = 0, bytes = 0; std::string kernel; };
     std::map<std::string, ByType> types;
     int64_t parameters = 0, bytes = 0;
@@ -35,12 +38,12 @@ class Inspect final : public Invocation {
       ByType& b = types[type];
       ++b.tensors;
       b.parameters += t.elements();
-      b.bytes += int64_t(t.bytes.size());
+      b.bytes += int64_t(t.file_bytes());
       const bool fits = t.weight_format && t.rows() < (1 << 30) && t.cols() < (1 << 30) && table->packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols())) > 0;
       b.kernel = fits ? std::string(table->name) + " linear " + type : "none";
       parameters += t.elements();
-      bytes += int64_t(t.bytes.size());
-      tensors.push_back({{"name", t.name}, {"type", type}, {"dims", t.dims}, {"bytes", t.bytes.size()}});
+      bytes += int64_t(t.file_bytes());
+      tensors.push_back({{"name", t.name}, {"type", type}, {"dims", t.dims}, {"bytes", t.file_bytes()}});
     }
     Json metadata;
     for (const auto& [key, value] : file->metadata().all()) metadata[key] = format::describe(value);
@@ -49,7 +52,7 @@ class Inspect final : public Invocation {
     const double bits = parameters ? 8.0 * double(bytes) / double(parameters) : 0;
     const std::string architecture = file->metadata().string_or("general.architecture", "");
     if (json_) {
-      Json j{{"format", "gguf"}, {"architecture", architecture}, {"parameters", parameters}, {"bits_per_weight", bits},
+      Json j{{"format", std::filesystem::is_directory(path, ec) ? "safetensors" : "gguf"}, {"architecture", architecture}, {"parameters", parameters}, {"bits_per_weight", bits},
              {"file_bytes", file->file_bytes()}, {"tensors", tensors}, {"metadata", metadata},
              {"chat_template", file->metadata().string_or("tokenizer.chat_template", "")}, {"kernels", kernels}};
       std::cout << j.dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";

@@ -25,7 +25,7 @@ class ReplayCommand final : public Invocation {
   Result<int> run(const Flags&) override {
     std::shared_ptr<const text::Tokenizer> tokenizer;
     if (!model_.empty()) {
-      SLUICE_ASSIGN(const auto file, format::open_gguf(lab::resolve_model(model_)));
+      SLUICE_ASSIGN(const auto file, format::open_model(lab::resolve_model(model_)));
       SLUICE_ASSIGN(tokenizer, model::build_tokenizer(file->metadata()));
     }
     SLUICE_ASSIGN(const lab::ReplayReport r, lab::replay(trace_, tokenizer));

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 class Simulate final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("model", model_, "a .gguf file whose sizes count; none: --model-shape");
+    f.add("model", model_, "a model whose sizes count; none: --model-shape");
     f.add("--model-shape", shape_, "a named shape: " + model::random_shapes());
     f.add("--weight-type", weight_type_, "of a shape's weights");
     f.add("--kv-type", kv_type_, "element type of the cache");
@@ -103,7 +103,7 @@ class Simulate final : public Invocation {
     SLUICE_ASSIGN(const model::ModelSpec s, model::read_spec(file->metadata()));
     SLUICE_ASSIGN(const DType kv, lab::parse_kv_type(kv_type_));
     lab::ModelSizes m;
-    for (const format::TensorEntry& t : file->tensors()) m.weight_bytes += t.bytes.size();
+    for (const format::TensorEntry& t : file->tensors()) m.weight_bytes += t.file_bytes();
     m.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(s, kv);
     m.attention_width = double(s.q_heads) * s.head_dim * s.num_layers;
     m.layer_parameters = s.num_layers * double(s.dim) * (2.0 * s.q_heads * s.head_dim + 2.0 * s.kv_heads * s.head_dim + 3.0 * s.ffn_dim);

@@ -13,7 +13,7 @@ namespace {
 class Tokenize final : public Invocation {
  public:
   void declare(Flags& f) override {
-    f.add("model", model_, "a .gguf file, or a name in the local store", true);
+    f.add("model", model_, "a .gguf file, a folder of safetensors, or a name in the local store", true);
     f.add("-p,--prompt", text_, "the text");
     f.add("-f,--file", file_, "a file with the text (-: standard input)");
     f.add("--special", special_, "parse control tokens in the text");
@@ -27,7 +27,7 @@ class Tokenize final : public Invocation {
       SLUICE_ASSIGN(text_, read_text_file(file_));
     }
     const std::string path = lab::resolve_model(model_);
-    SLUICE_ASSIGN(auto file, format::open_gguf(path));
+    SLUICE_ASSIGN(auto file, format::open_model(path));
     auto tokenizer = model::build_tokenizer(file->metadata());
     if (!tokenizer.ok()) return Error{tokenizer.error().code, path + ": " + tokenizer.error().message, {}};
     const std::vector<int32_t> ids = (*tokenizer)->encode(text_, {special_, bos_});
