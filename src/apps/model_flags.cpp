@@ -36,7 +36,7 @@ void declare_random(Flags& f, lab::LoadOptions& o) {
   f.add("--random", o.random, "random weights in place of a model: " + model::random_shapes());
   f.add("--weight-type", o.weight_type, "of random weights: bf16, f16, q8_0, q4_0, q4_k, ...");
   f.add("--weight-seed", o.weight_seed, "of random weights");
-  f.add("--save", o.save, "write the random weights to this .gguf file");
+  f.add("--save", o.save, "write the random weights to this .gguf file, or to a folder of safetensors");
 }
 
 void declare_speculation(Flags& f, lab::SpeculateOptions& o) {

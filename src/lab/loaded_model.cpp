@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include "format/gguf_writer.h"
+#include "format/hf_writer.h"
 #include "model/random_model.h"
 
 namespace sluice::lab {
@@ -210,7 +211,8 @@ Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions
   r.threads = o.threads > 0 ? o.threads : default_threads();
   r.fill = fill;
   SLUICE_ASSIGN(auto file, model::make_random_model(r));
-  if (fill && !o.save.empty()) SLUICE_TRY(format::write_gguf(o.save, file->metadata(), file->tensors()));
+  if (fill && o.save.ends_with(".gguf")) SLUICE_TRY(format::write_gguf(o.save, file->metadata(), file->tensors()));
+  else if (fill && !o.save.empty()) SLUICE_TRY(format::write_hf_folder(o.save, file->metadata(), file->tensors(), {}));
   return file;
 }
 
