@@ -81,11 +81,16 @@ class Head {
   std::string bytes_;
 };
 
-size_t bytes_of(const TensorEntry& t) {
-  return t.make_rows ? size_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())) : t.bytes.size();
+uint64_t padded(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+// Of the data as the file will have it; of a type that is not known, whatever there is.
+uint64_t bytes_of(const TensorEntry& t) {
+  return t.weight_format ? uint64_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())) : t.bytes.size();
 }
 
-std::string make_head(const Metadata& metadata, std::span<const TensorEntry> tensors) {
+}  // namespace
+
+GgufLayout gguf_layout(const Metadata& metadata, std::span<const TensorEntry> tensors) {
+  GgufLayout layout;
   Head head;
   head.raw("GGUF");
   head.put(uint32_t{3});
@@ -102,13 +107,15 @@ std::string make_head(const Metadata& metadata, std::span<const TensorEntry> ten
     for (int64_t d : t.dims) head.put(uint64_t(d));
     head.put(t.type_id);
     head.put(offset);
-    offset += (bytes_of(t) + kAlignment - 1) / kAlignment * kAlignment;
+    layout.offsets.push_back(offset);
+    offset += padded(bytes_of(t));
   }
   head.pad();
-  return head.bytes();
+  layout.head = head.bytes();
+  for (uint64_t& o : layout.offsets) o += layout.head.size();
+  layout.file_bytes = layout.head.size() + offset;
+  return layout;
 }
-
-}  // namespace
 
 Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors) {
   const std::string part = path + ".part";
@@ -116,7 +123,7 @@ Status write_gguf(const std::string& path, const Metadata& metadata, std::span<c
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);
   if (!file) return failed();
   const auto write = [&](const void* p, size_t n) { return n == 0 || std::fwrite(p, 1, n, file.get()) == n; };
-  const std::string head = make_head(metadata, tensors);
+  const std::string head = gguf_layout(metadata, tensors).head;
   bool written = write(head.data(), head.size());
   static constexpr char kZeros[kAlignment] = {};
   for (const TensorEntry& t : tensors) {

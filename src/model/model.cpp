@@ -93,10 +93,18 @@ void Model::forward(kernels::Context* context, Activations& a, const int32_t* to
   embed.y = a.x;
   embed.sampled = sampled;
   kernels_->embed(context, embed);
-  for (int i = 0; i < spec_.num_layers; ++i) {
-    attention_block(context, a, i, batch, caches[size_t(i)]);
-    ffn_block(context, a, i, batch.num_tokens);
-  }
+  for (int i = 0; i < spec_.num_layers; ++i) run_layer(context, a, i, batch, caches[size_t(i)]);
+}
+
+void Model::run_layer(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch, const kernels::CacheView& cache,
+                      const LinearTap* tap) const {
+  attention_block(context, a, layer, batch, cache, tap);
+  ffn_block(context, a, layer, batch.num_tokens, tap);
+}
+
+void Model::linear(kernels::Context* context, const kernels::LinearArgs& args, const LinearTap* tap) const {
+  if (tap) (*tap)(args);
+  kernels_->linear(context, args);
 }
 
 // Of what goes from some products to others: as all of them would have it, or float32.
@@ -111,7 +119,7 @@ DType Model::between(const kernels::Context* context, std::initializer_list<cons
 }
 
 void Model::attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
-                            const kernels::CacheView& cache) const {
+                            const kernels::CacheView& cache, const LinearTap* tap) const {
   const LayerWeights& w = weights_.layers[size_t(layer)];
   const int q_dim = spec_.q_heads * spec_.head_dim, kv_dim = spec_.kv_heads * spec_.head_dim, stride = q_dim + 2 * kv_dim;
   const bool local = spec_.is_local(layer);
@@ -130,7 +138,7 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   qkv.out[0] = {w.q, w.q_bias, q, stride, false};
   qkv.out[1] = {w.k, w.k_bias, k, stride, false};
   qkv.out[2] = {w.v, w.v_bias, v, stride, false};
-  kernels_->linear(context, qkv);
+  linear(context, qkv, tap);
 
   kernels::RopeAppendArgs rope;
   rope.batch = batch;
@@ -171,12 +179,12 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   o.x_stride = q_dim;
   o.num_outputs = 1;
   o.out[0] = {w.o, w.o_bias, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
-  kernels_->linear(context, o);
+  linear(context, o, tap);
   if (spec_.post_norms)
     kernels_->norm(context, {batch.num_tokens, spec_.dim, a.tmp, spec_.dim, w.post_attn_norm, spec_.norm_eps, a.x, spec_.dim, true});
 }
 
-void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const {
+void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens, const LinearTap* tap) const {
   const LayerWeights& w = weights_.layers[size_t(layer)];
   const kernels::Array gate(a.ffn, between(context, {&w.gate, &w.up, &w.down}, num_tokens));
   kernels::LinearArgs up;
@@ -189,7 +197,7 @@ void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int 
   up.num_outputs = 2;
   up.out[0] = {w.gate, nullptr, gate, 2 * spec_.ffn_dim, false};
   up.out[1] = {w.up, nullptr, gate.from(size_t(spec_.ffn_dim)), 2 * spec_.ffn_dim, false};
-  kernels_->linear(context, up);
+  linear(context, up, tap);
 
   kernels::LinearArgs down;
   down.num_tokens = num_tokens;
@@ -198,7 +206,7 @@ void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int 
   down.prologue = spec_.gelu ? kernels::Prologue::kGeluMul : kernels::Prologue::kSiluMul;
   down.num_outputs = 1;
   down.out[0] = {w.down, nullptr, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
-  kernels_->linear(context, down);
+  linear(context, down, tap);
   if (spec_.post_norms)
     kernels_->norm(context, {num_tokens, spec_.dim, a.tmp, spec_.dim, w.post_ffn_norm, spec_.norm_eps, a.x, spec_.dim, true});
 }

@@ -1,6 +1,7 @@
 // Model: immutable weights and the forward pass of a decoder-only transformer over a backend's kernels.
 // forward() may be called by one thread at a time for each kernels::Context and Activations.
 #pragma once
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -34,6 +35,9 @@ struct RopeTables {
 
 size_t rope_bytes(const ModelSpec& spec, int max_context);
 
+// Sees every product of a layer before it runs (calibration reads its inputs).
+using LinearTap = std::function<void(const kernels::LinearArgs&)>;
+
 class Model {
  public:
   // threads: for the rotary tables.
@@ -50,14 +54,18 @@ class Model {
   // batch's arrays and token_rows are backend memory. sampled: what negative token ids refer to (kernels::EmbedArgs).
   void forward(kernels::Context* context, Activations& a, const int32_t* token_ids, const int32_t* sampled,
                const kernels::BatchView& batch, std::span<const kernels::CacheView> caches) const;
+  // One layer of the same over a.x, for those who hold one layer's weights at a time. tap may be null.
+  void run_layer(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch, const kernels::CacheView& cache,
+                 const LinearTap* tap = nullptr) const;
   // Logits of the given rows of x (at most max_rows) into activations.logits.
   void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 
  private:
   DType between(const kernels::Context* context, std::initializer_list<const kernels::PackedWeight*> weights, int num_tokens) const;
   void attention_block(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch,
-                       const kernels::CacheView& cache) const;
-  void ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens) const;
+                       const kernels::CacheView& cache, const LinearTap* tap) const;
+  void ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens, const LinearTap* tap) const;
+  void linear(kernels::Context* context, const kernels::LinearArgs& args, const LinearTap* tap) const;
 
   ModelSpec spec_;
   Weights weights_;

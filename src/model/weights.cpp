@@ -36,6 +36,14 @@ class Loader {
     return std::move(weights_);
   }
 
+  Result<Weights> load_one(int threads, int layer) {
+    SLUICE_TRY(load_rope_factors());
+    weights_.layers.resize(size_t(spec_.num_layers));
+    SLUICE_TRY(load_layer(layer));
+    SLUICE_TRY(pack(threads, nullptr));
+    return std::move(weights_);
+  }
+
  private:
   Result<const format::TensorEntry*> tensor(const std::string& name, int64_t rows, int64_t cols) {
     const format::TensorEntry* t = file_->find(name);
@@ -116,13 +124,16 @@ class Loader {
     SLUICE_TRY(vector("output_norm.weight", spec_.dim, &weights_.output_norm));
     const bool tied = !file_->find("output.weight");
     SLUICE_TRY(matrix(tied ? "token_embd.weight" : "output.weight", spec_.vocab, spec_.dim, &weights_.head));
-    if (file_->find("rope_freqs.weight")) {
-      SLUICE_ASSIGN(const format::TensorEntry* factors, tensor("rope_freqs.weight", 1, spec_.rope_dims / 2));
-      weights_.rope_factors.resize(size_t(spec_.rope_dims / 2));
-      format::decode_rows(*factors, 0, 1, weights_.rope_factors.data());
-      for (float f : weights_.rope_factors)
-        if (!(f > 0)) return bad_file("rope_freqs.weight: a factor is not above 0");
-    }
+    return load_rope_factors();
+  }
+
+  Status load_rope_factors() {
+    if (!file_->find("rope_freqs.weight")) return {};
+    SLUICE_ASSIGN(const format::TensorEntry* factors, tensor("rope_freqs.weight", 1, spec_.rope_dims / 2));
+    weights_.rope_factors.resize(size_t(spec_.rope_dims / 2));
+    format::decode_rows(*factors, 0, 1, weights_.rope_factors.data());
+    for (float f : weights_.rope_factors)
+      if (!(f > 0)) return bad_file("rope_freqs.weight: a factor is not above 0");
     return {};
   }
 
@@ -243,6 +254,11 @@ Result<Weights> load_weights(std::shared_ptr<const format::WeightFile> file, Mod
                              const kernels::KernelTable& kernels, int threads,
                              const std::function<void(size_t, size_t)>& progress) {
   return Loader(std::move(file), spec, kernels).load(std::max(1, threads), progress);
+}
+
+Result<Weights> load_layer_weights(std::shared_ptr<const format::WeightFile> file, ModelSpec& spec, const kernels::KernelTable& kernels, int threads,
+                                   int layer) {
+  return Loader(std::move(file), spec, kernels).load_one(std::max(1, threads), layer);
 }
 
 }  // namespace sluice::model

@@ -42,4 +42,7 @@ Result<Weights> load_weights(std::shared_ptr<const format::WeightFile> file, Mod
                              const kernels::KernelTable& kernels, int threads,
                              const std::function<void(size_t, size_t)>& progress);
 
+// One layer alone, the others empty, no embedding and no head: for walking a model layer by layer. The file's pages stay as they are.
+Result<Weights> load_layer_weights(std::shared_ptr<const format::WeightFile> file, ModelSpec& spec, const kernels::KernelTable& kernels, int threads, int layer);
+
 }  // namespace sluice::model
