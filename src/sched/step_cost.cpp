@@ -9,20 +9,23 @@ namespace sluice::sched {
 namespace {
 
 constexpr double kForget = 0.998;      // a step of 350 steps ago counts half
-constexpr double kFirstSpread = 1e4;   // how little is known at first
-constexpr double kMaxSpread = 1e6;     // terms that no longer vary must not grow without bound
-constexpr double kMaxMiss = 1;         // one stalled step must not bend the model
+constexpr double kMaxReference = 2;    // a prediction further off than this is no measure of errors, and bounds what a stalled step does
+constexpr int kSweeps = 4;             // of coordinate descent a step, from where the last step left it
 constexpr int kBends[] = {16, 64, 192, 512};  // tokens
-constexpr size_t kSlopes = 1 + std::size(kBends), kOthers = 1 + kSlopes;  // terms of tokens, then what else there is
+constexpr size_t kRanges = 1 + std::size(kBends), kOthers = 1 + kRanges;  // terms of tokens, then what else there is
 constexpr uint64_t kKnownAfter = 4;
-constexpr double kLevelForget = 0.99, kMaxLevel = 2;
 constexpr double kQuantiles[StepCost::kSpread] = {0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.995, 1};
 constexpr uint64_t kLeastRatios = 64;  // for a spread of one's own
 
 // Each near 1 for steps of common sizes.
 std::array<double, StepCost::kTerms> terms(const StepShape& s) {
-  std::array<double, StepCost::kTerms> x{1.0, s.tokens / 64.0};
-  for (size_t i = 0; i < std::size(kBends); ++i) x[2 + i] = std::max(0, s.tokens - kBends[i]) / 64.0;
+  std::array<double, StepCost::kTerms> x{1.0};
+  int from = 0;
+  for (size_t i = 0; i < kRanges && from < s.tokens; ++i) {
+    const int to = i < std::size(kBends) ? std::min(s.tokens, kBends[i]) : s.tokens;
+    x[1 + i] = (to - from) / 64.0;
+    from = to;
+  }
   x[kOthers] = double(s.cached_tokens) / 4096;
   x[kOthers + 1] = double(s.pairs) / 65536;
   x[kOthers + 2] = s.rows / 16.0;
@@ -32,58 +35,34 @@ std::array<double, StepCost::kTerms> terms(const StepShape& s) {
 }  // namespace
 
 double StepCost::predict(const StepShape& s) const {
-  const double level = expected_ms_ > 0 ? std::clamp(taken_ms_ / expected_ms_, 1 / kMaxLevel, kMaxLevel) : 1;
-  return fitted_ms(s) * level * 1000;
-}
-
-double StepCost::fitted_ms(const StepShape& s) const {
   if (observed_ < kKnownAfter) return 0;
-  // No slope may be negative, or a larger step would look cheaper.
-  const auto& w = weight_;
-  double ms = std::max(0.0, w[0]), slope = 0;
-  int from = 0;
-  for (size_t i = 0; i < kSlopes && from < s.tokens; ++i) {
-    slope += w[1 + i];
-    const int to = i < std::size(kBends) ? std::min(s.tokens, kBends[i]) : s.tokens;
-    ms += std::max(0.0, slope) * (to - from) / 64.0;
-    from = to;
-  }
   const auto x = terms(s);
-  for (size_t i = kOthers; i < kTerms; ++i) ms += std::max(0.0, w[i]) * x[i];
-  return ms;
+  return std::inner_product(x.begin(), x.end(), cost_.begin(), 0.0) * 1000;
 }
 
 void StepCost::observe(const StepShape& shape, TimeUs took_us) {
   const double ms = double(std::max<TimeUs>(took_us, 1)) / 1000;
   const double predicted = predict(shape) / 1000;
   if (predicted > 0) ratios_[num_ratios_++ % kRatios] = float(ms / predicted);
-  if (observed_++ == 0)
-    for (int i = 0; i < kTerms; ++i) spread_[size_t(i)][size_t(i)] = kFirstSpread;
-  if (const double fitted = fitted_ms(shape); fitted > 0) {
-    // One stalled step must not lift the level either.
-    taken_ms_ = kLevelForget * taken_ms_ + std::min(ms, 4 * fitted);
-    expected_ms_ = kLevelForget * expected_ms_ + fitted;
-  }
-  // Least squares on terms / ms against 1: every step's relative error counts alike.
+  ++observed_;
+  const double reference = predicted > 0 ? std::clamp(predicted, ms / kMaxReference, ms * kMaxReference) : ms;
   auto x = terms(shape);
-  for (double& v : x) v /= ms;
-  std::array<double, kTerms> gain{};
-  double miss = 1, scale = kForget;
+  for (double& v : x) v /= reference;
   for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) gain[i] += spread_[i][j] * x[j];
-    miss -= x[i] * weight_[i];
-    scale += x[i] * gain[i];
+    for (size_t j = 0; j < kTerms; ++j) moments_[i][j] = kForget * moments_[i][j] + x[i] * x[j];
+    target_[i] = kForget * target_[i] + x[i] * ms / reference;
   }
-  if (observed_ > 4 * kTerms) miss = std::clamp(miss, -kMaxMiss, kMaxMiss);
-  double largest = 0;
-  for (size_t i = 0; i < kTerms; ++i) {
-    weight_[i] += gain[i] / scale * miss;
-    for (size_t j = 0; j < kTerms; ++j) spread_[i][j] = (spread_[i][j] - gain[i] * gain[j] / scale) / kForget;
-    largest = std::max(largest, spread_[i][i]);
-  }
-  if (largest > kMaxSpread)
-    for (auto& row : spread_)
-      for (double& v : row) v *= kMaxSpread / largest;
+  fit();
+}
+
+// Coordinate descent: each cost in turn to where the squares are least given the others, or to 0.
+void StepCost::fit() {
+  for (int sweep = 0; sweep < kSweeps; ++sweep)
+    for (size_t i = 0; i < kTerms; ++i) {
+      if (moments_[i][i] <= 0) continue;
+      const double slope = std::inner_product(cost_.begin(), cost_.end(), moments_[i].begin(), 0.0) - target_[i];
+      cost_[i] = std::max(0.0, cost_[i] - slope / moments_[i][i]);
+    }
 }
 
 double StepCost::error_p90() const {
@@ -117,26 +96,26 @@ double StepCost::spread(double u) const {
 }
 
 std::vector<double> StepCost::state() const {
-  std::vector<double> out{double(observed_), taken_ms_, expected_ms_};
-  out.insert(out.end(), weight_.begin(), weight_.end());
-  for (const auto& row : spread_) out.insert(out.end(), row.begin(), row.end());
+  std::vector<double> out{double(observed_)};
+  out.insert(out.end(), cost_.begin(), cost_.end());
+  out.insert(out.end(), target_.begin(), target_.end());
+  for (const auto& row : moments_) out.insert(out.end(), row.begin(), row.end());
   const auto spread = spread_quantiles();
   out.insert(out.end(), spread.begin(), spread.end());
   return out;
 }
 
 bool StepCost::restore(std::span<const double> state) {
-  constexpr size_t kModel = 3 + kTerms + kTerms * kTerms;
+  constexpr size_t kModel = 1 + 2 * kTerms + kTerms * kTerms;
   if (state.size() != kModel + kSpread || !(state[0] >= 0 && state[0] < 1e15)) return false;
   for (double v : state)
-    if (!std::isfinite(v)) return false;
+    if (!(std::isfinite(v) && v >= 0)) return false;
   const auto spread = state.subspan(kModel);
-  if (!std::is_sorted(spread.begin(), spread.end()) || spread.front() < 0 || state[1] < 0 || state[2] < 0) return false;
+  if (!std::is_sorted(spread.begin(), spread.end())) return false;
   observed_ = uint64_t(state[0]);
-  taken_ms_ = state[1];
-  expected_ms_ = state[2];
-  std::copy_n(state.begin() + 3, kTerms, weight_.begin());
-  for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 3 + kTerms + ptrdiff_t(i * kTerms), kTerms, spread_[i].begin());
+  std::copy_n(state.begin() + 1, kTerms, cost_.begin());
+  std::copy_n(state.begin() + 1 + kTerms, kTerms, target_.begin());
+  for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 1 + ptrdiff_t((2 + i) * kTerms), kTerms, moments_[i].begin());
   std::copy(spread.begin(), spread.end(), known_spread_.begin());
   num_ratios_ = 0;
   return true;

@@ -1,7 +1,9 @@
 // StepCost: microseconds that a step will take, from what is in it; learned from the steps that ran, on the machine they ran on.
-// A linear model of the sizes below with bends in the number of tokens (weights are read once however few the tokens are;
-// beyond that arithmetic counts), fitted online by recursive least squares on the relative error, older steps counting less. Such
-// a fit favours the shortest of steps alike, so predictions are brought to the level at which they add up to what steps take. How far steps of one shape differ is kept too, for the simulator. Pure: the same observations give the same predictions. One thread.
+// A sum of the sizes below, each times a cost that is never negative, with a cost of its own for each range of the number of tokens
+// (weights are read once however few the tokens are; beyond that arithmetic counts). The costs are least squares under that bound of
+// errors relative to the prediction, older steps counting less: relative to what was measured, a fit would favour the shortest of
+// steps alike, and predictions would not add up to what steps take. How far steps of one shape differ is kept too, for the
+// simulator. Pure: the same observations give the same predictions. One thread.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -51,11 +53,11 @@ class StepCost {
  private:
   static constexpr int kErrors = 256, kRatios = 1024;
   std::array<double, kSpread> spread_quantiles() const;
-  double fitted_ms(const StepShape& shape) const;         // 0 while nothing is known
-  std::array<double, kTerms> weight_{};                   // milliseconds a unit of each term
-  std::array<std::array<double, kTerms>, kTerms> spread_{};  // inverse of the terms' weighted second moments
+  void fit();
+  std::array<double, kTerms> cost_{};                     // milliseconds a unit of each term, never below 0
+  std::array<std::array<double, kTerms>, kTerms> moments_{};  // of the terms over the prediction, decayed sums
+  std::array<double, kTerms> target_{};                   // of the terms times what was measured, likewise
   uint64_t observed_ = 0;
-  double taken_ms_ = 0, expected_ms_ = 0;                 // of recent steps, and what the fit said of them
   std::array<float, kRatios> ratios_{};                   // measured over predicted
   uint64_t num_ratios_ = 0;
   std::array<double, kSpread> known_spread_{};            // restored; zeros: none
