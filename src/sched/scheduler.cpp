@@ -9,6 +9,10 @@ namespace {
 
 constexpr TimeUs kUsualTtft = 2'000'000;  // when a first token is due that nobody said a time for
 constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
+// A prompt may wait for its first token this long, and so many times what it would take alone; then decodes make more room, at most
+// so many times as much.
+constexpr TimeUs kPatience = 50'000;
+constexpr double kPatientTimes = 4, kMostRoom = 8;
 constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
 
 bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }
@@ -99,6 +103,7 @@ const BatchPlan& Scheduler::plan(TimeUs now) {
   interactive_here_ = (!running_.empty() && is_interactive(running_.front())) || (!waiting_.empty() && is_interactive(*waiting_.begin()));
   if (num_flights_ == 0) wants_room_ = false;
   else if (wants_room_ || !running_fits()) return making_->plan;
+  note_late_prompts(now);
   advance_running();
   admit_waiting(now);
   if (making_->work.empty()) {
@@ -153,12 +158,31 @@ void Scheduler::note_decodes() {
   }
 }
 
+// Even gaps are worth a prompt's patience, not its starvation: where prompts come faster than the room beside decodes takes them,
+// their lateness opens it until it does.
+void Scheduler::note_late_prompts(TimeUs now) {
+  more_room_ = 1;
+  if (options_.prompt_room < 0) return;
+  const auto note = [&](const Sequence* s) {
+    if (s->generated() > 0) return;
+    const Submission& asked = s->request->submission;
+    StepShape alone;
+    alone.add(s->prompt_tokens - s->cached_prompt, s->prompt_tokens, 1);
+    const double patience = asked.ttft_target_us > 0 ? kTargetRoom * double(asked.ttft_target_us) : double(kPatience) + kPatientTimes * cost_.predict(alone);
+    const double late = double(now - asked.arrived_us) / patience;
+    more_room_ = std::clamp(late * late, more_room_, kMostRoom);
+  };
+  for (const Sequence* s : running_)
+    if (is_interactive(s)) note(s);
+  if (!waiting_.empty() && is_interactive(*waiting_.begin())) note(*waiting_.begin());
+}
+
 int Scheduler::fitting(const Sequence* s, int count) const {
   const bool interactive = is_interactive(s);
   if ((!interactive_here_ && options_.step_us == 0) || (interactive && count == 1)) return count;
   double limit = options_.step_us > 0 ? double(options_.step_us) : HUGE_VAL;
   if (wanted_us_ > 0) limit = std::min(limit, kTargetRoom * double(wanted_us_));
-  else if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room) * decodes_us_);
+  else if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room * more_room_) * decodes_us_);
   if (!interactive && interactive_here_) limit = std::min(limit, (1 + options_.batch_room) * cost_.predict(interactive_shape_));
   const auto fits = [&](int n) {
     StepShape shape = making_->shape;

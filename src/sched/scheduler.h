@@ -34,7 +34,8 @@ struct SchedulerOptions {
   // What a step may come to: so many microseconds (0: no such bound); and, while interactive requests are there, so much longer
   // than its interactive decodes alone would be, where there are any (below 0: no such bound). With neither, prompts are bound by
   // max_step_tokens alone. Where every interactive sequence that decodes told how far apart it wants its tokens (tpot_target_us),
-  // the nearest of these stands in the place of prompt_room.
+  // the nearest of these stands in the place of prompt_room. prompt_room grows while an interactive prompt waits for its first token
+  // for much longer than it would take alone.
   TimeUs step_us = 0;
   double prompt_room = -1;
   double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
@@ -170,6 +171,7 @@ class Scheduler {
   void advance(Sequence* s);                       // gives s as many tokens of this step as budget, time and blocks allow
   int fitting(const Sequence* s, int count) const; // of `count` tokens of s, how many the step's time has room for
   void advance_running();
+  void note_late_prompts(TimeUs now);
   void note_decodes();                             // what those in the plan so far come to, and want
   TimeUs expiry_of(const Request& r) const;
   bool expire(TimeUs now);                         // marks those whose time is over; whether there were any
@@ -226,6 +228,7 @@ class Scheduler {
   bool interactive_here_ = false;
   StepShape interactive_shape_;
   double decodes_us_ = 0;                          // predicted, of the interactive decodes in it
+  double more_room_ = 1;                           // so many times prompt_room, for late prompts
   TimeUs wanted_us_ = 0;                           // the nearest tpot target of those; 0 unless each has one
   bool full_[2] = {}, moved_[2] = {};
   bool wants_room_ = false;                        // somebody waits for a preemption: do not run ahead

@@ -369,6 +369,36 @@ TEST(Scheduler, RoomForPromptsFollowsTheDecodes) {
   rig.finish();
 }
 
+// Prompts that come faster than the room beside decodes takes them open it, as far as they need.
+TEST(Scheduler, LatePromptsGetMoreRoom) {
+  SchedulerOptions o = options(4000, 16, 64, 512, false);
+  o.prompt_room = 0.5;
+  Rig rig(o);
+  const auto send = [&](int prompt, int output) {
+    Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), ramp(prompt, prompt), output, 1, 0, false};
+    Submission sub = make(s);
+    sub.arrived_us = rig.now;
+    rig.scheduler.admit(std::move(sub));
+    return s;
+  };
+  for (int i = 0; i < 8; ++i) send(40 + 30 * i, 4000);
+  for (int i = 0; i < 60; ++i) rig.step(), rig.now += rig.took;
+  const TimeUs decodes = rig.took, between = 16'000;  // 400 tokens in 16 ms: alone they take half of that, with the room alone 24
+  std::vector<std::pair<TimeUs, Sent>> sent;
+  std::vector<TimeUs> waited;
+  for (TimeUs next = rig.now; sent.size() < 100;) {
+    for (; next <= rig.now; next += between) sent.emplace_back(rig.now, send(400, 1));
+    rig.step();
+    rig.now += rig.took;
+    EXPECT_LT(rig.took, 6 * decodes);  // which grow too
+    for (auto& [at, s] : sent)
+      if (at >= 0 && !s.sink->finished.empty()) waited.push_back(rig.now - std::exchange(at, -1));
+  }
+  ASSERT_GT(waited.size(), 80u);
+  EXPECT_LT(*std::max_element(waited.begin(), waited.end()), 200'000);
+  rig.finish();
+}
+
 // Batch work beside interactive work lengthens a step by little, but each of its sequences gets its turns.
 TEST(Scheduler, BatchWorkFillsWhatInteractiveLeaves) {
   SchedulerOptions o = options(4000, 16, 64, 256, false);
