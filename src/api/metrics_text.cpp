@@ -115,6 +115,9 @@ void write_gauges(Writer& w) {
   w.gauge("Cache blocks that are free.", "kv_blocks_free", "", of(&S::blocks_free));
   w.gauge("Cache blocks held by sequences.", "kv_blocks_held", "", of(&S::blocks_held));
   w.gauge("Cache blocks kept for their prefixes and free to reuse.", "kv_blocks_cached", "", of(&S::blocks_cached));
+  w.gauge("Bytes of cache that a token's keys take, in all layers.", "kv_key_bytes_per_token", "", of(&S::kv_key_bytes));
+  w.gauge("Bytes of cache that a token's values take, in all layers.", "kv_value_bytes_per_token", "", of(&S::kv_value_bytes));
+  w.gauge("Bytes of cache that the scales of a token's keys and values take, in all layers.", "kv_scale_bytes_per_token", "", of(&S::kv_scale_bytes));
   const Value used = ratio_of(&S::blocks_held, &S::blocks_total);
   w.gauge("Share of the cache held by sequences, 0 to 1.", "kv_usage_ratio", "kv_cache_usage_perc", used);
   w.gauge("Share of the cache held by sequences, 0 to 1 (old name).", "", "gpu_cache_usage_perc", used);

@@ -19,7 +19,7 @@ void declare_model(Flags& f, lab::LoadOptions& o) {
   f.add("--deterministic", o.deterministic, "results independent of the batch, where a backend does not give that anyway");
   f.add("--isa", o.isa, "avx2, avxvnni, avx512, avx512bf16 or reference: forces lower kernels");
   f.add("--pin-threads", o.pin_threads, "one core a worker");
-  f.add("--kv-type", o.kv_type, "element type of the cache: f32, f16, bf16");
+  f.add("--kv-type", o.kv_type, "what the cache keeps: f32, f16, bf16, fp8, int8, int4, KEYS/VALUES of these, or k8v4 and the like");
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
   f.add("--swap-memory", o.swap_memory, "memory of the host for the blocks of preempted sequences, where that is sooner than computing them again");
   f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");

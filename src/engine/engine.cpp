@@ -18,6 +18,10 @@ Engine::Engine(EngineOptions options, std::shared_ptr<const text::Tokenizer> tok
     : options_(options), tokenizer_(std::move(tokenizer)), executor_(std::move(executor)), clock_(clock),
       scheduler_(options.scheduler, tokenizer_), inbox_(options.max_queue) {
   stats_.blocks_total = scheduler_.pool().total();
+  const exec::KvBytes kv = executor_->kv_bytes();
+  stats_.kv_key_bytes = int64_t(kv.keys);
+  stats_.kv_value_bytes = int64_t(kv.values);
+  stats_.kv_scale_bytes = int64_t(kv.scales);
   stats_.blocks_free = scheduler_.pool().num_free();
   last_progress_us_ = clock_->now_us();
   if (!options_.step_cost.empty()) scheduler_.cost().restore(options_.step_cost);  // a state it does not know is no loss

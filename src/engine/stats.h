@@ -35,7 +35,8 @@ struct Stats {
       preemptions{0}, swaps{0}, steps{0}, finished_stop{0}, finished_length{0}, finished_cancelled{0}, finished_error{0}, rejected{0}, expired{0},
       targets_met{0}, targets_missed{0}, ttft_missed{0}, tpot_missed{0};  // targets: of finished sequences that had any
   // gauges
-  std::atomic<int64_t> running{0}, waiting{0}, waiting_tokens{0}, blocks_total{0}, blocks_free{0}, blocks_held{0}, blocks_cached{0};
+  std::atomic<int64_t> running{0}, waiting{0}, waiting_tokens{0}, blocks_total{0}, blocks_free{0}, blocks_held{0}, blocks_cached{0},
+      kv_key_bytes{0}, kv_value_bytes{0}, kv_scale_bytes{0};  // a token
   // Largest over all steps of (allocated slots - live tokens) / sequences, in tokens; and running sums for a mean waste.
   std::atomic<int64_t> max_waste_tokens_per_sequence{0};
   std::atomic<uint64_t> allocated_slot_steps{0}, live_token_steps{0};

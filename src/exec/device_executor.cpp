@@ -22,8 +22,10 @@ int padded_sequences(int n) {
 
 }  // namespace
 
-size_t DeviceExecutor::kv_bytes_per_token(const model::ModelSpec& s, DType kv_type) {
-  return size_t(s.num_layers) * 2 * size_t(s.kv_heads) * size_t(s.head_dim) * size_t(dtype_bytes(kv_type));
+KvBytes DeviceExecutor::kv_bytes(const model::ModelSpec& s, CacheType type) {
+  const size_t rows = size_t(s.num_layers) * size_t(s.kv_heads);
+  return {rows * cache_code_bytes(type.keys, s.head_dim), rows * cache_code_bytes(type.values, s.head_dim),
+          rows * (cache_scale_bytes(type.keys, s.head_dim) + cache_scale_bytes(type.values, s.head_dim))};
 }
 
 size_t DeviceExecutor::step_bytes(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
@@ -75,23 +77,23 @@ DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, Device
 // One block more than the scheduler knows of: padding writes there.
 void DeviceExecutor::make_caches() {
   const model::ModelSpec& s = model_->spec();
-  const size_t block_bytes = size_t(s.kv_heads) * size_t(options_.block_tokens) * size_t(s.head_dim) * size_t(dtype_bytes(options_.kv_type));
+  const size_t rows = size_t(s.kv_heads) * size_t(options_.block_tokens);
   for (int i = 0; i < s.num_layers; ++i) {
     kernels::CacheView view;
-    view.dtype = options_.kv_type;
-    view.block_stride = block_bytes;
-    for (void** part : {&view.keys, &view.values}) {
-      cache_memory_.emplace_back(model_->kernels(), block_bytes * size_t(options_.total_blocks + 1));
-      *part = cache_memory_.back().data();
-      if (!cache_memory_.back().ok()) ready_ = no_room("the cache");
-    }
+    view.type = options_.kv_type;
+    view.key_stride = rows * cache_row_bytes(view.type.keys, s.head_dim);
+    view.value_stride = rows * cache_row_bytes(view.type.values, s.head_dim);
+    const auto take = [&](int blocks, kernels::MemoryKind kind, const char* what) {
+      for (const auto& [part, stride] : {std::pair{&view.keys, view.key_stride}, {&view.values, view.value_stride}}) {
+        cache_memory_.emplace_back(model_->kernels(), stride * size_t(blocks), kind);
+        *part = cache_memory_.back().data();
+        if (!cache_memory_.back().ok()) ready_ = no_room(what);
+      }
+    };
+    take(options_.total_blocks + 1, kernels::MemoryKind::kBackend, "the cache");
     caches_.push_back(view);
     if (options_.swap_blocks == 0) continue;
-    for (void** part : {&view.keys, &view.values}) {
-      cache_memory_.emplace_back(model_->kernels(), block_bytes * size_t(options_.swap_blocks), kernels::MemoryKind::kStaging);
-      *part = cache_memory_.back().data();
-      if (!cache_memory_.back().ok()) ready_ = no_room("swapped blocks");
-    }
+    take(options_.swap_blocks, kernels::MemoryKind::kStaging, "swapped blocks");
     swapped_.push_back(view);
   }
 }

@@ -1,5 +1,6 @@
 // Executor: runs plans. submit() starts a step, collect() waits for the oldest one. Engine thread only.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -7,6 +8,12 @@
 #include "sched/batch_plan.h"
 
 namespace sluice::exec {
+
+// What a token takes in the cache of all layers: codes of keys and of values, and the scales of both.
+struct KvBytes {
+  size_t keys = 0, values = 0, scales = 0;
+  size_t total() const { return keys + values + scales; }
+};
 
 class Executor {
  public:
@@ -21,6 +28,7 @@ class Executor {
   virtual int depth() const { return 1; }
   virtual int total_blocks() const = 0;
   virtual int block_tokens() const = 0;
+  virtual KvBytes kv_bytes() const { return {}; }
 };
 
 }  // namespace sluice::exec

@@ -17,6 +17,7 @@
 #include <cstdint>
 
 #include "sample/sample_row.h"
+#include "tensor/cache_type.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels {
@@ -124,12 +125,14 @@ struct BatchView {
   int num_prompts = 0;                   // sequences of more than one token, where the host knows; 0: it may be any number
 };
 
-// One layer's cache: keys and values of `dtype`, block b at base + b * block_stride bytes. Inner layout is the backend's.
+// One layer's cache: keys and values of `type`, block b at base + b * stride bytes. Inner layout is the backend's; a row's bytes
+// (tensor/cache_type.h) depend on its token's key or value alone, and are written once.
 struct CacheView {
-  DType dtype = DType::kF16;
+  CacheType type;
   void* keys = nullptr;
   void* values = nullptr;
-  size_t block_stride = 0;  // bytes from one block's keys (and values) to the next = G * block_tokens * D * dtype_bytes
+  size_t key_stride = 0;    // bytes from one block's keys to the next = G * block_tokens * cache_row_bytes(keys, D)
+  size_t value_stride = 0;  // likewise of values
 };
 
 enum class RopeStyle : uint8_t { kInterleaved, kHalves };  // pairs (2i, 2i+1) / (i, i + n_rot/2)
@@ -139,7 +142,7 @@ struct RopeAppendArgs {
   BatchView batch;
   CacheView cache;
   int q_heads = 0, kv_heads = 0, head_dim = 0, rope_dims = 0;
-  Array q;                       // [T, H * D], rotated in place, q_stride
+  Array q;                       // [T, H * D], rotated in place (and mixed, where keys are), q_stride
   Array k;                       // [T, G * D], k_stride (left unspecified after)
   ConstArray v;                  // [T, G * D], v_stride; all three of one type
   int q_stride = 0, k_stride = 0, v_stride = 0;
@@ -175,7 +178,7 @@ struct GatherArgs {
 };
 
 // A copy of one block's keys and values, within a cache (copy on write) or between it and one in staging memory; both have the same
-// stride.
+// type and strides.
 struct CopyBlockArgs {
   CacheView from_cache, to_cache;
   int32_t from = 0, to = 0;
@@ -256,6 +259,9 @@ struct KernelTable {
   // Where packed row `row` (a multiple of pack_rows, or `rows`) begins: pack of [a, b) writes dst's bytes from a's to b's alone.
   // May be null where host_memory is true.
   size_t (*packed_offset)(WeightType, int rows, int cols, int row) noexcept;
+
+  // Whether there are kernels for a cache of this type.
+  bool (*cache_type)(CacheType) noexcept;
 
   // In which type a step of so many tokens should keep what products of this weight read without a norm, and what they write
   // without a bias and without accumulating (q, k, v and what attention makes of them; the gate's halves). float32 does in any case. null: always

@@ -117,13 +117,14 @@ void embed_rows(Context* c, const EmbedArgs& a) noexcept {
   run_tasks(c, (a.num_tokens + job.step - 1) / job.step, rows, &job);
 }
 
+bool any_cache_type(CacheType) noexcept { return true; }
+
 void copy_block(Context*, const CopyBlockArgs& a) noexcept {
-  const size_t n = a.from_cache.block_stride;
-  const auto copy = [&](void* to, const void* from) {
+  const auto copy = [&](void* to, const void* from, size_t n) {
     std::memcpy(static_cast<uint8_t*>(to) + size_t(a.to) * n, static_cast<const uint8_t*>(from) + size_t(a.from) * n, n);
   };
-  copy(a.to_cache.keys, a.from_cache.keys);
-  copy(a.to_cache.values, a.from_cache.values);
+  copy(a.to_cache.keys, a.from_cache.keys, a.from_cache.key_stride);
+  copy(a.to_cache.values, a.from_cache.values, a.from_cache.value_stride);
 }
 
 void parallel_for(Context* c, int n, void (*fn)(void*, int) noexcept, void* arg) noexcept {

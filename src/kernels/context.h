@@ -53,6 +53,7 @@ void sample_rows(Context*, const SampleArgs&, const sample::Scan&) noexcept;
 void plain_sample_rows(Context*, const SampleArgs&) noexcept;
 void gather_rows(Context*, const GatherArgs&) noexcept;
 void embed_rows(Context*, const EmbedArgs&) noexcept;
+bool any_cache_type(CacheType) noexcept;
 void copy_block(Context*, const CopyBlockArgs&) noexcept;
 void parallel_for(Context*, int n, void (*fn)(void* arg, int i) noexcept, void* arg) noexcept;
 

@@ -36,7 +36,7 @@ MachineCeilings measure_device(const KernelTable& t) {
   const size_t weight_bytes = t.packed_bytes(WeightType::kBF16, kDim, kDim);
   const BackendBuffer keys(t, 2 * kCopyBytes), values(t, 2 * kCopyBytes), weight(t, weight_bytes), x(t, size_t(kDim) * kDim * 4), y(t, size_t(kDim) * kDim * 4);
   if (!context || !keys.ok() || !values.ok() || !weight.ok() || !x.ok() || !y.ok()) return m;
-  const CacheView cache{DType::kF16, keys.data(), values.data(), kCopyBytes};
+  const CacheView cache{CacheType{}, keys.data(), values.data(), kCopyBytes, kCopyBytes};
   m.read_gb_s = 4 * double(kCopyBytes) / best_seconds(t, context.get(), [&] { t.copy_block(context.get(), {cache, cache, 0, 1}); }) * 1e-9;
   // Random factors: zeros would draw less power.
   Rng rng(5);

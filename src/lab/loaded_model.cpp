@@ -56,10 +56,15 @@ Result<uint64_t> parse_bytes(const std::string& text, const std::string& field) 
   return invalid("'" + text + "' is no size such as 512MiB or 80GB", field);
 }
 
-Result<DType> parse_kv_type(const std::string& text) {
-  for (DType t : {DType::kF32, DType::kF16, DType::kBF16})
-    if (text == dtype_name(t)) return t;
-  return invalid("'" + text + "' is not supported (f32, f16 and bf16 are)", "--kv-type");
+Result<CacheType> parse_kv_type(const std::string& text) {
+  if (const auto type = find_cache_type(text)) return *type;
+  return invalid("'" + text + "' is none of f32, f16, bf16, fp8, int8, int4, KEYS/VALUES of these, or k8v4 and the like", "--kv-type");
+}
+
+Result<CacheType> cache_type_of(const LoadOptions& o, const kernels::KernelTable& kernels) {
+  SLUICE_ASSIGN(const CacheType type, parse_kv_type(o.kv_type));
+  if (kernels.cache_type(type)) return type;
+  return Error{ErrorCode::kUnsupported, "there are no kernels for a cache of " + cache_type_name(type) + " on '" + kernels.name + "' (f32, f16 and bf16 run there)", "--kv-type"};
 }
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
@@ -93,7 +98,7 @@ Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& o) {
 }
 
 // All but the number of blocks.
-static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::KernelTable& kernels, DType kv_type) {
+static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::KernelTable& kernels, CacheType kv_type) {
   exec::DeviceOptions d;
   d.threads = o.threads > 0 ? o.threads : default_threads();
   d.pin_threads = o.pin_threads;
@@ -161,7 +166,7 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
   const int max_step_tokens = step_tokens(o, kernels);
   if (max_step_tokens < o.max_sequences || max_step_tokens > 16384)
     return invalid(std::to_string(max_step_tokens) + " is outside max-sequences..16384", "--max-step-tokens");
-  SLUICE_ASSIGN(DType kv_type, parse_kv_type(o.kv_type));
+  SLUICE_ASSIGN(const CacheType kv_type, cache_type_of(o, kernels));
   MemoryPlan p;
   p.file_bytes = weights.file_bytes;
   p.weights_bytes = weights.packed_bytes;
@@ -229,7 +234,7 @@ constexpr double kHostCopyRate = 4e3, kBusCopyRate = 20e3;
 
 // What follows from the memory plan and the options.
 static Status apply_options(const LoadOptions& o, const kernels::KernelTable& kernels, int vocab, LoadedModel& m) {
-  SLUICE_ASSIGN(const DType kv_type, parse_kv_type(o.kv_type));
+  SLUICE_ASSIGN(const CacheType kv_type, cache_type_of(o, kernels));
   m.device = device_options(o, kernels, kv_type);
   m.device.total_blocks = m.memory.total_blocks;
   m.device.swap_blocks = m.memory.swap_blocks;

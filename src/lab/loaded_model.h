@@ -80,7 +80,9 @@ std::string home_folder();
 // A model argument as a path: itself, or a file in the home folder.
 std::string resolve_model(const std::string& model);
 Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);  // "80GiB", "512MB", "1000"
-Result<DType> parse_kv_type(const std::string& text);
+Result<CacheType> parse_kv_type(const std::string& text);
+// As the options have it. Errors: kInvalidArgument; kUnsupported naming type and backend.
+Result<CacheType> cache_type_of(const LoadOptions& options, const kernels::KernelTable& kernels);
 int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();

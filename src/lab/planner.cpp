@@ -45,7 +45,7 @@ Result<Sizes> sizes_of(const PlanRequest& r, const kernels::KernelTable& table) 
 
 // What is there whatever the cache, with a cache of no matter what size.
 Result<MemoryPlan> fixed_plan(const Sizes& s, const kernels::KernelTable& table, LoadOptions o) {
-  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, DType::kF32);
+  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, {CacheElement::kF32, CacheElement::kF32});
   o.kv_memory = std::to_string(4 * a_token * uint64_t(std::max(16, o.block_tokens)));
   return plan_memory(s.weights, s.spec, table, o, 0);
 }
@@ -156,7 +156,12 @@ Result<PlanReport> plan_deployment(const PlanRequest& r) {
   SLUICE_ASSIGN(MemoryPlan p, fixed_plan(s, *table, r.load));
   out.context = r.load.context > 0 ? std::min(r.load.context, s.spec.max_context) : s.spec.max_context;
   out.kv_bytes_per_token = p.kv_bytes_per_token;
-  for (DType t : {DType::kF32, DType::kF16, DType::kBF16}) out.kv_by_type.emplace_back(dtype_name(t), exec::DeviceExecutor::kv_bytes_per_token(s.spec, t));
+  SLUICE_ASSIGN(const CacheType type, cache_type_of(r.load, *table));
+  out.kv_parts = exec::DeviceExecutor::kv_bytes(s.spec, type);
+  out.kv_type = cache_type_name(type);
+  for (CacheElement e : kCacheElements)
+    if (table->cache_type({e, e})) out.kv_by_type.emplace_back(cache_element_name(e), exec::DeviceExecutor::kv_bytes_per_token(s.spec, {e, e}));
+  if (type.keys != type.values) out.kv_by_type.emplace_back(out.kv_type, out.kv_parts.total());
   add_terms(out, p, *table, s.spec, int(out.context), "");
   if (!r.draft.empty()) SLUICE_TRY(add_draft(out, r, *table));
   for (const PlanTerm& t : out.terms) out.fixed_bytes += t.bytes;

@@ -35,7 +35,9 @@ struct PlanReport {
   std::vector<PlanTerm> terms; // what is there whatever the cache
   uint64_t fixed_bytes = 0, memory_bytes = 0;
   uint64_t kv_bytes_per_token = 0, draft_kv_bytes_per_token = 0;
-  std::vector<std::pair<std::string, uint64_t>> kv_by_type;  // bytes a token of the model's cache
+  std::string kv_type;         // as asked for, by its shortest name
+  exec::KvBytes kv_parts;      // of kv_bytes_per_token
+  std::vector<std::pair<std::string, uint64_t>> kv_by_type;  // bytes a token of the model's cache, of what the backend has
   int64_t context = 0, max_tokens = 0, max_sequences = 0;
   bool fits = false;
   MemoryPlan served;           // what `serve` takes with these options (no cache where it does not fit)

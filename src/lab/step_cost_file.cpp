@@ -13,7 +13,7 @@ namespace sluice::lab {
 
 std::string step_cost_path(const LoadedModel& m, const std::string& pool) {
   std::string name = m.name + "-" + std::to_string(m.memory.weights_bytes) + "-" + m.model->kernels().name + "-" + std::to_string(m.device.threads) + "t-" +
-                     std::string(dtype_name(m.device.kv_type)) + (pool.empty() ? "" : "-" + pool);
+                     cache_type_name(m.device.kv_type) + (pool.empty() ? "" : "-" + pool);
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '.') c = '_';
   return home_folder() + "/step_cost/" + name + ".json";

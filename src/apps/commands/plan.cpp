@@ -47,7 +47,8 @@ class Plan final : public Invocation {
     for (const lab::PlanTerm& t : p.terms) terms.push_back({{"name", t.name}, {"bytes", t.bytes}});
     for (const lab::PlanSpeed& s : p.speeds) speeds.push_back({{"sequences", s.sequences}, {"tok_s", s.tok_s}});
     for (const auto& [type, bytes] : p.kv_by_type) types[type] = bytes;
-    return {{"weights_bytes", bytes_of(p, "weights")}, {"kv_bytes_per_token", p.kv_bytes_per_token}, {"activation_bytes", bytes_of(p, "activations") + bytes_of(p, "rotary tables")},
+    return {{"weights_bytes", bytes_of(p, "weights")}, {"kv_bytes_per_token", p.kv_bytes_per_token}, {"kv_type", p.kv_type},
+            {"kv_bytes_per_token_parts", {{"keys", p.kv_parts.keys}, {"values", p.kv_parts.values}, {"scales", p.kv_parts.scales}}}, {"activation_bytes", bytes_of(p, "activations") + bytes_of(p, "rotary tables")},
             {"memory_bytes", p.memory_bytes}, {"context", p.context}, {"max_sequences", p.max_sequences}, {"max_tokens", p.max_tokens}, {"fits", p.fits},
             {"terms", terms}, {"fixed_bytes", p.fixed_bytes}, {"kv_bytes_per_token_by_type", types}, {"draft_kv_bytes_per_token", p.draft_kv_bytes_per_token},
             {"serve", {{"kv_bytes", p.served.kv_bytes}, {"total_bytes", p.served.total()}}},
@@ -58,7 +59,8 @@ class Plan final : public Invocation {
     for (const lab::PlanTerm& t : p.terms) std::printf("%-20s %12.1f MB   %s\n", t.name.c_str(), double(t.bytes) / 1e6, t.what.c_str());
     std::printf("%-20s %12.1f MB   of %.1f MB\n\n", "together", double(p.fixed_bytes) / 1e6, double(p.memory_bytes) / 1e6);
     std::printf("%-20s", "cache, KB a token");
-    for (const auto& [type, bytes] : p.kv_by_type) std::printf(" %12.1f %s%s", double(bytes) / 1e3, type.c_str(), type == request_.load.kv_type ? " *" : "");
+    for (const auto& [type, bytes] : p.kv_by_type) std::printf(" %12.1f %s%s", double(bytes) / 1e3, type.c_str(), type == p.kv_type ? " *" : "");
+    std::printf("\n%-20s keys %.1f, values %.1f, scales %.1f", "", double(p.kv_parts.keys) / 1e3, double(p.kv_parts.values) / 1e3, double(p.kv_parts.scales) / 1e3);
     if (p.draft_kv_bytes_per_token) std::printf(", %.1f more of the draft model", double(p.draft_kv_bytes_per_token) / 1e3);
     std::printf("\n\n%ld tokens of cache: %ld sequences of %ld tokens\n%s\n", p.max_tokens, p.max_sequences, p.context, p.fits ? "it fits" : "it does not fit");
     if (p.served.kv_bytes) std::printf("serve with these flags takes %.1f MB of cache, %.1f MB in all\n", double(p.served.kv_bytes) / 1e6, double(p.served.total()) / 1e6);

@@ -24,7 +24,7 @@ class Simulate final : public Invocation {
     f.add("model", model_, "a model whose sizes count; none: --model-shape");
     f.add("--model-shape", shape_, "a named shape: " + model::random_shapes());
     f.add("--weight-type", weight_type_, "of a shape's weights");
-    f.add("--kv-type", kv_type_, "element type of the cache");
+    f.add("--kv-type", kv_type_, "what the cache keeps: f32, f16, bf16, fp8, int8, int4, KEYS/VALUES of these, or k8v4 and the like");
     f.add("--hardware", hardware_, "h100, h200, cpu (measured now) or a JSON file, such as a server keeps");
     f.add("--trace", work_.trace, "CSV of arrivals and lengths; none: drawn");
     f.add("--rate", rate_, "of a trace: so many times its own speed; drawn: requests a second; inf: all at once");
@@ -101,7 +101,7 @@ class Simulate final : public Invocation {
     load.weight_type = weight_type_;
     SLUICE_ASSIGN(const auto file, lab::open_weights(load, false));
     SLUICE_ASSIGN(const model::ModelSpec s, model::read_spec(file->metadata()));
-    SLUICE_ASSIGN(const DType kv, lab::parse_kv_type(kv_type_));
+    SLUICE_ASSIGN(const CacheType kv, lab::parse_kv_type(kv_type_));
     lab::ModelSizes m;
     for (const format::TensorEntry& t : file->tensors()) m.weight_bytes += t.file_bytes();
     m.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(s, kv);

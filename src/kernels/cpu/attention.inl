@@ -1,23 +1,26 @@
 // attention: tasks of (sequence, KV head, group of query rows), or one for each split of the keys where few long sequences
 // would leave workers idle. Splits are folded apart and merged in order either way, so both give the same bits.
 
-using FoldFn = void (*)(const RowGroup&, int, int, Fold&);
-
-template <DType T>
-static FoldFn fold_function(int rows) {
-  if constexpr (kAttentionRows == 8) {
-    constexpr FoldFn kFns[] = {fold_split<T, 1>, fold_split<T, 2>, fold_split<T, 3>, fold_split<T, 4>,
-                               fold_split<T, 5>, fold_split<T, 6>, fold_split<T, 7>, fold_split<T, 8>};
-    return kFns[rows - 1];
-  } else {
-    constexpr FoldFn kFns[] = {fold_split<T, 1>, fold_split<T, 2>, fold_split<T, 3>, fold_split<T, 4>};
-    return kFns[rows - 1];
-  }
+// By the type of keys or values, and the rows less one.
+template <CacheElement E, int... R>
+constexpr void put_fns(ScoreFn* score, ValueFn* add, std::integer_sequence<int, R...>) {
+  ((score[R] = score_tile<E, R + 1>), ...);
+  ((add[R] = fold_values<E, R + 1>), ...);
 }
+struct FnTables {
+  ScoreFn score[std::size(kCacheElements)][kAttentionRows];
+  ValueFn add[std::size(kCacheElements)][kAttentionRows];
+};
+template <int... E>
+constexpr FnTables make_fn_tables(std::integer_sequence<int, E...>) {
+  FnTables t{};
+  (put_fns<CacheElement(E)>(t.score[E], t.add[E], std::make_integer_sequence<int, kAttentionRows>{}), ...);
+  return t;
+}
+constexpr FnTables kFns = make_fn_tables(std::make_integer_sequence<int, int(std::size(kCacheElements))>{});
 
-static FoldFn fold_function(DType type, int rows) {
-  if (type == DType::kF32) return fold_function<DType::kF32>(rows);
-  return type == DType::kF16 ? fold_function<DType::kF16>(rows) : fold_function<DType::kBF16>(rows);
+static TileFns tile_fns(CacheType type, int rows) {
+  return {kFns.score[int(type.keys)][rows - 1], kFns.add[int(type.values)][rows - 1]};
 }
 
 struct AttentionJob {
@@ -57,6 +60,7 @@ static void open_group(const AttentionArgs& a, int unit, RowGroup& g) {
     for (int d = 0; d < a.head_dim; d += kLanes)
       f_store(g.q[r] + d, f_mul(f_load_n(q + d, a.head_dim - d), f_set1(a.scale)));
   }
+  pair_queries(a.cache.type.keys, g);
 }
 
 // (max, sum, acc) takes in a later split's; an empty side leaves the other as it is.
@@ -88,12 +92,12 @@ static void unit_task(void* p, int i, int) noexcept {
   const AttentionArgs& a = *j.args;
   RowGroup g;
   open_group(a, j.units - 1 - i, g);  // the longest first: they come last in a causal chunk
-  const FoldFn fold = fold_function(a.cache.dtype, g.rows);
+  const TileFns fns = tile_fns(a.cache.type, g.rows);
   Fold all, part;
   const int first = g.lowest / kSplit, last = (g.highest - 1) / kSplit;
-  fold(g, first * kSplit, (first + 1) * kSplit, all);
+  fold_split(g, fns, first * kSplit, (first + 1) * kSplit, all);
   for (int split = first + 1; split <= last; ++split) {
-    fold(g, split * kSplit, (split + 1) * kSplit, part);
+    fold_split(g, fns, split * kSplit, (split + 1) * kSplit, part);
     for (int r = 0; r < g.rows; ++r)
       merge_row(all.max[r], all.sum[r], all.acc[r], part.max[r], part.sum[r], part.acc[r], a.head_dim);
   }
@@ -112,7 +116,7 @@ static void split_task(void* p, int i, int) noexcept {
   open_group(*j.args, unit, g);
   if (split < g.lowest / kSplit || split > (g.highest - 1) / kSplit) return;
   Fold f;
-  fold_function(j.args->cache.dtype, g.rows)(g, split * kSplit, (split + 1) * kSplit, f);
+  fold_split(g, tile_fns(j.args->cache.type, g.rows), split * kSplit, (split + 1) * kSplit, f);
   for (int r = 0; r < g.rows; ++r) {
     float* out = partial_at(j, unit, split, r);
     for (int d = 0; d < dims; d += kLanes) f_store(out + d, f_load(f.acc[r] + d));

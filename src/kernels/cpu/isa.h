@@ -5,6 +5,7 @@
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #include <immintrin.h>
 
+#include <iterator>
 #include <utility>
 
 #include "kernels/abi.h"
@@ -12,5 +13,6 @@
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/tables.h"
+#include "quant/cache_row.h"
 #include "sample/noise.h"
 #include "sample/token_mass.h"

@@ -4,8 +4,11 @@
 #include "kernels/cpu/inputs.inl"
 #include "kernels/cpu/tiles.inl"
 #include "kernels/cpu/linear.inl"
+#include "kernels/cpu/cache.inl"
 #include "kernels/cpu/rows.inl"
 #include "kernels/cpu/attention_tile.inl"
+#include "kernels/cpu/attention_keys.inl"
+#include "kernels/cpu/attention_values.inl"
 #include "kernels/cpu/attention.inl"
 namespace sampling {
 using namespace sample;

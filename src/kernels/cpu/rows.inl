@@ -1,27 +1,4 @@
 // Operations by token: stand-alone norms, rotation and the append to the cache.
-//
-// Cache block: keys [G][block_tokens / 16][D][16 tokens], so that one vector load is one dimension of 16 keys;
-// values [G][block_tokens][D].
-
-constexpr int kKeyTile = 16;
-
-// Elements of the cache by type; F16 is clamped, since an infinite key or value would spoil every later token.
-template <DType T> struct Element;
-template <> struct Element<DType::kF32> {
-  using Type = float;
-  SIMD F load(const float* p) { return f_load(p); }
-  SIMD void store(float* p, F v) { f_store(p, v); }
-};
-template <> struct Element<DType::kF16> {
-  using Type = uint16_t;
-  SIMD F load(const uint16_t* p) { return f_from_half(p); }
-  SIMD void store(uint16_t* p, F v) { f_to_half(p, f_max(f_set1(-65504.0f), f_min(f_set1(65504.0f), v))); }
-};
-template <> struct Element<DType::kBF16> {
-  using Type = uint16_t;
-  SIMD F load(const uint16_t* p) { return f_from_bf16(p); }
-  SIMD void store(uint16_t* p, F v) { f_to_bf16(p, v); }
-};
 
 static void norm_row(const float* x, const float* weight, float eps, int n, float* y, bool accumulate) {
   const float factor = rms_factor(x, n, eps);
@@ -46,11 +23,6 @@ static void norm(Context* c, const NormArgs& a) noexcept {
   for (int t = 0; t < a.num_tokens; ++t) norm_task(arg, t, 0);
 }
 
-// Byte offset of the block that holds `position` of sequence s.
-SIMD size_t block_offset(const BatchView& b, const CacheView& c, int s, int position) {
-  return size_t(b.block_ids[b.block_begin[s] + position / b.block_tokens]) * c.block_stride;
-}
-
 static void rotate_row(const RopeAppendArgs& a, float* x, int position) {
   const int half = a.rope_dims / 2;
   const float* cos = a.cos_table + size_t(position) * size_t(half);
@@ -72,23 +44,17 @@ static void rotate_row(const RopeAppendArgs& a, float* x, int position) {
 }
 
 // One token's keys and values of every KV head.
-template <DType T>
 static void append_token(const RopeAppendArgs& a, int t) {
-  using E = typename Element<T>::Type;
-  const int d = a.head_dim, tokens = a.batch.block_tokens, slot = a.batch.positions[t] % tokens;
-  const size_t offset = block_offset(a.batch, a.cache, a.batch.sequence_of[t], a.batch.positions[t]);
-  E* keys = reinterpret_cast<E*>(static_cast<char*>(a.cache.keys) + offset);
-  E* values = reinterpret_cast<E*>(static_cast<char*>(a.cache.values) + offset);
-  for (int g = 0; g < a.kv_heads; ++g) {
-    E row[kMaxHeadDim];
-    const float* k = a.k.floats() + size_t(t) * size_t(a.k_stride) + size_t(g) * size_t(d);
-    const float* v = a.v.floats() + size_t(t) * size_t(a.v_stride) + size_t(g) * size_t(d);
-    E* key = keys + size_t(g * (tokens / kKeyTile) + slot / kKeyTile) * size_t(d) * kKeyTile + slot % kKeyTile;
-    E* value = values + (size_t(g) * size_t(tokens) + size_t(slot)) * size_t(d);
-    for (int i = 0; i < d; i += kLanes) Element<T>::store(row + i, f_load_n(k + i, d - i));
-    for (int i = 0; i < d; ++i) key[size_t(i) * kKeyTile] = row[i];
-    for (int i = 0; i < d; i += kLanes) Element<T>::store(row + i, f_load_n(v + i, d - i));
-    __builtin_memcpy(value, row, size_t(d) * sizeof(E));
+  const CacheType type = a.cache.type;
+  const int d = a.head_dim, tokens = a.batch.block_tokens, position = a.batch.positions[t], slot = position % tokens, s = a.batch.sequence_of[t];
+  const size_t key_row = cache_row_bytes(type.keys, d), value_row = cache_row_bytes(type.values, d);
+  uint8_t* keys = static_cast<uint8_t*>(a.cache.keys) + block_offset(a.batch, a.cache.key_stride, s, position);
+  uint8_t* values = static_cast<uint8_t*>(a.cache.values) + block_offset(a.batch, a.cache.value_stride, s, position);
+  const float* k = a.k.floats() + size_t(t) * size_t(a.k_stride);
+  const float* v = a.v.floats() + size_t(t) * size_t(a.v_stride);
+  for (int g = 0; g < a.kv_heads; ++g, k += d, v += d) {
+    kPutKey[int(type.keys)](k, d, keys + piece_offset(tokens, g, slot, key_row), slot % kKeyTile);
+    kPutValue[int(type.values)](v, d, values + piece_offset(tokens, g, slot, value_row), slot % kKeyTile);
   }
 }
 
@@ -98,15 +64,12 @@ static void rope_token(const RopeAppendArgs& a, int t) {
     for (int h = 0; h < n; ++h, x += d) {
       if (weight) norm_row(x, weight, a.eps, d, x, false);
       rotate_row(a, x, position);
+      if (is_mixed(a.cache.type.keys)) mix_row(x, d);
     }
   };
   heads(a.q.floats() + size_t(t) * size_t(a.q_stride), a.q_heads, a.q_norm);
   heads(a.k.floats() + size_t(t) * size_t(a.k_stride), a.kv_heads, a.k_norm);
-  switch (a.cache.dtype) {
-    case DType::kF32: return append_token<DType::kF32>(a, t);
-    case DType::kF16: return append_token<DType::kF16>(a, t);
-    case DType::kBF16: return append_token<DType::kBF16>(a, t);
-  }
+  append_token(a, t);
 }
 
 // Neighbouring tokens share cache lines of keys, so a task is a run of them.

@@ -117,6 +117,27 @@ SIMD I dot_4(I acc, const Byte& w, const int8_t* a) {
 }
 #endif
 
+SIMD I i_from_bits(F a) { return _mm256_castps_si256(a); }
+// Pairs of 16-bit integers, as 32-bit lanes: from bytes; what stays within them; acc + both products of every lane's pairs.
+SIMD I i_pairs_from_s8(const uint8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+SIMD I i_pairs_from_u8(const uint8_t* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+template <int N> SIMD I i_pair_shift_left(I a) { return _mm256_slli_epi16(a, N); }
+template <int N> SIMD I i_pair_shift_right(I a) { return _mm256_srli_epi16(a, N); }
+#ifdef __AVXVNNI__
+SIMD I i_dot_pairs(I acc, I a, I b) { return _mm256_dpwssd_avx_epi32(acc, a, b); }
+#else
+SIMD I i_dot_pairs(I acc, I a, I b) { return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b)); }
+#endif
+SIMD void i_store_s16(int16_t* p, I v) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_packs_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+// Lane i gets lane i ^ H.
+template <int H> SIMD F f_swap(F a) {
+  if constexpr (H == 1) return _mm256_permute_ps(a, 0xB1);
+  else if constexpr (H == 2) return _mm256_permute_ps(a, 0x4E);
+  else return _mm256_permute2f128_ps(a, a, 1);
+}
+
 // Pairs of bfloat16, as 32-bit lanes: the first (lower) and the second as floats.
 SIMD F f_first_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)); }
 SIMD F f_second_of_pair(I pairs) { return _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(int(0xFFFF0000)))); }

@@ -93,6 +93,21 @@ constexpr bool kByteNeedsOffset = true;
 SIMD Byte byte_weights(I w) { return {w}; }
 SIMD I dot_4(I acc, Byte w, const int8_t* a) { return _mm512_dpbusd_epi32(acc, w.w, i_set1_at(a)); }
 
+SIMD I i_from_bits(F a) { return _mm512_castps_si512(a); }
+// Pairs of 16-bit integers, as 32-bit lanes: from bytes; what stays within them; acc + both products of every lane's pairs.
+SIMD I i_pairs_from_s8(const uint8_t* p) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+SIMD I i_pairs_from_u8(const uint8_t* p) { return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+template <int N> SIMD I i_pair_shift_left(I a) { return _mm512_slli_epi16(a, N); }
+template <int N> SIMD I i_pair_shift_right(I a) { return _mm512_srli_epi16(a, N); }
+SIMD I i_dot_pairs(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
+SIMD void i_store_s16(int16_t* p, I v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v)); }
+// Lane i gets lane i ^ H.
+template <int H> SIMD F f_swap(F a) {
+  if constexpr (H == 1) return _mm512_permute_ps(a, 0xB1);
+  else if constexpr (H == 2) return _mm512_permute_ps(a, 0x4E);
+  else return _mm512_shuffle_f32x4(a, a, H == 4 ? 0xB1 : 0x4E);
+}
+
 // Pairs of bfloat16, as 32-bit lanes: the first (lower) and the second as floats.
 SIMD F f_first_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
 SIMD F f_second_of_pair(I pairs) { return _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(int(0xFFFF0000)))); }

@@ -30,6 +30,7 @@ constexpr KernelTable make_table(const char* name) {
   t.packed_bytes = packed_bytes;
   t.pack_rows = kTileRows;
   t.pack = pack;
+  t.cache_type = any_cache_type;
   t.embed = embed_rows;
   t.linear = linear;
   t.norm = norm;

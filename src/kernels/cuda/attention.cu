@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int position = a.batch.positions[t], s = a.batch.sequence_of[t];
   const int first = a.window > 0 ? max(0, position - a.window + 1) : 0;
-  const size_t block_elements = a.cache.block_stride / sizeof(T);
+  const size_t block_elements = a.cache.key_stride / sizeof(T);
   const T* keys = static_cast<const T*>(a.cache.keys);
   const T* values = static_cast<const T*>(a.cache.values);
   for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = element_of(a.q, size_t(t) * a.q_stride + size_t(h) * dim + i);
@@ -105,10 +105,11 @@ void launch_attention(const CudaContext* c, const AttentionArgs& a) {
 }  // namespace
 
 void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept {
-  switch (a.cache.dtype) {
-    case DType::kF32: launch_attention<float>(c, a); break;
-    case DType::kF16: launch_attention<__half>(c, a); break;
-    case DType::kBF16: launch_attention<__nv_bfloat16>(c, a); break;
+  switch (a.cache.type.keys) {
+    case CacheElement::kF32: launch_attention<float>(c, a); break;
+    case CacheElement::kF16: launch_attention<__half>(c, a); break;
+    case CacheElement::kBF16: launch_attention<__nv_bfloat16>(c, a); break;
+    default: break;  // cache_type refused it
   }
 }
 

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
     return;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const size_t block_elements = a.cache.block_stride / sizeof(H);
+  const size_t block_elements = a.cache.key_stride / sizeof(H);
   const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[p.sequence];
   const auto offset = [&](int position) {
     const int block = blocks[position / a.batch.block_tokens];
@@ -191,12 +191,12 @@ void choose_dim(CudaContext* c, const AttentionArgs& a) {
 
 bool tensor_cores_take(const AttentionArgs& a) noexcept {
   const int d = a.head_dim;
-  return a.cache.dtype != DType::kF32 && (d == 64 || d == 80 || d == 96 || d == 128 || d == 256) && a.q_stride % 4 == 0 &&
+  return a.cache.type.keys != CacheElement::kF32 && (d == 64 || d == 80 || d == 96 || d == 128 || d == 256) && a.q_stride % 4 == 0 &&
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
 void attend_few(CudaContext* c, const AttentionArgs& a) noexcept {
-  if (a.cache.dtype == DType::kF16) choose_dim<__half>(c, a);
+  if (a.cache.type.keys == CacheElement::kF16) choose_dim<__half>(c, a);
   else choose_dim<__nv_bfloat16>(c, a);
 }
 

@@ -345,7 +345,7 @@ void choose_dim(CudaContext* c, const AttentionArgs& a) {
 }  // namespace
 
 void attend_many(CudaContext* c, const AttentionArgs& a) noexcept {
-  if (a.cache.dtype == DType::kF16) choose_dim<__half>(c, a);
+  if (a.cache.type.keys == CacheElement::kF16) choose_dim<__half>(c, a);
   else choose_dim<__nv_bfloat16>(c, a);
 }
 

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     for (int i = lane; i < dim; i += 32) store_element(x, from + i, head[i]);
     return;
   }
-  const size_t at = cache_at(a.batch, a.cache.block_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
+  const size_t at = cache_at(a.batch, a.cache.key_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
   const size_t values = size_t(t) * a.v_stride + size_t(g) * dim;
   for (int i = lane; i < dim; i += 32) {
     static_cast<T*>(a.cache.keys)[at + i] = from_float<T>(head[i]);
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_con
     load8(a.cos_table + size_t(position) * half + 8 * piece, c);
     load8(a.sin_table + size_t(position) * half + 8 * piece, s);
   }
-  const size_t at = is_query ? 0 : cache_at(a.batch, a.cache.block_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
+  const size_t at = is_query ? 0 : cache_at(a.batch, a.cache.key_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
   const size_t in_row = size_t(is_query ? h : g) * dim;
   wait_for_previous();
   X* const own = (is_query ? static_cast<X*>(a.q.data) + size_t(t) * a.q_stride : static_cast<X*>(a.k.data) + size_t(t) * a.k_stride) + in_row;
@@ -141,22 +141,22 @@ void launch_rope(CudaContext* c, const RopeAppendArgs& a) {
 void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
-  switch (a.cache.dtype) {
-    case DType::kF32: return launch_rope<float>(c, a);
-    case DType::kF16: return launch_rope<__half>(c, a);
-    case DType::kBF16: return launch_rope<__nv_bfloat16>(c, a);
+  switch (a.cache.type.keys) {
+    case CacheElement::kF32: return launch_rope<float>(c, a);
+    case CacheElement::kF16: return launch_rope<__half>(c, a);
+    case CacheElement::kBF16: return launch_rope<__nv_bfloat16>(c, a);
+    default: return;  // cache_type refused it
   }
 }
 
 void copy_block(Context* context, const CopyBlockArgs& a) noexcept {
   CudaContext* c = of(context);
   if (!begin(c)) return;
-  const size_t n = a.from_cache.block_stride;
-  const auto copy = [&](void* to, const void* from) {
+  const auto copy = [&](void* to, const void* from, size_t n) {
     note(c, cudaMemcpyAsync(static_cast<char*>(to) + size_t(a.to) * n, static_cast<const char*>(from) + size_t(a.from) * n, n, cudaMemcpyDefault, c->stream));
   };
-  copy(a.to_cache.keys, a.from_cache.keys);
-  copy(a.to_cache.values, a.from_cache.values);
+  copy(a.to_cache.keys, a.from_cache.keys, a.from_cache.key_stride);
+  copy(a.to_cache.values, a.from_cache.values, a.from_cache.value_stride);
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,37 +1,23 @@
-// Cache layout here: keys and values [block_tokens][G][D] in a block.
+// Cache layout here: rows of keys and of values (quant/cache_row.h) [block_tokens][G] in a block.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "base/half.h"
 #include "kernels/context.h"
 #include "kernels/ref/ref.h"
+#include "quant/cache_row.h"
 
 namespace sluice::kernels::ref {
 namespace {
 
-float load(DType type, const void* base, size_t i) {
-  if (type == DType::kF32) return static_cast<const float*>(base)[i];
-  const uint16_t h = static_cast<const uint16_t*>(base)[i];
-  return type == DType::kF16 ? half_to_float(h) : bf16_to_float(h);
-}
-
-void store(DType type, void* base, size_t i, float v) {
-  if (type == DType::kF32) {
-    static_cast<float*>(base)[i] = v;
-  } else if (type == DType::kF16) {  // clamped: an infinite key or value would spoil every later token
-    static_cast<uint16_t*>(base)[i] = float_to_half(std::clamp(v, -65504.0f, 65504.0f));
-  } else {
-    static_cast<uint16_t*>(base)[i] = float_to_bf16(v);
-  }
-}
-
-// Address of one layer's block that holds `position` of sequence s, and the token's slot in it.
-size_t block_offset(const BatchView& b, const CacheView& c, int s, int position, int& slot) {
-  const int32_t block = b.block_ids[b.block_begin[s] + position / b.block_tokens];
-  slot = position % b.block_tokens;
-  return size_t(block) * c.block_stride;
+// Where the rows of `position` of sequence s are, of KV head g.
+struct Rows { uint8_t *key, *value; };
+Rows rows_at(const BatchView& b, const CacheView& c, int s, int position, int g, int kv_heads, int d) {
+  const size_t block = size_t(b.block_ids[b.block_begin[s] + position / b.block_tokens]);
+  const size_t row = size_t(position % b.block_tokens) * size_t(kv_heads) + size_t(g);
+  return {static_cast<uint8_t*>(c.keys) + block * c.key_stride + row * cache_row_bytes(c.type.keys, d),
+          static_cast<uint8_t*>(c.values) + block * c.value_stride + row * cache_row_bytes(c.type.values, d)};
 }
 
 void rotate(const RopeAppendArgs& a, float* x, int position) {
@@ -53,19 +39,17 @@ void rope_task(void* p, int t, int) noexcept {
     float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
     if (a.q_norm) rms_norm_row(q, a.q_norm, a.eps, d, q);
     rotate(a, q, position);
+    if (is_mixed(a.cache.type.keys)) quant::mix_dims(q, d);
   }
-  int slot;
-  const size_t block = block_offset(a.batch, a.cache, a.batch.sequence_of[t], position, slot);
-  void* keys = static_cast<char*>(a.cache.keys) + block;
-  void* values = static_cast<char*>(a.cache.values) + block;
   for (int g = 0; g < a.kv_heads; ++g) {
     float* k = a.k.floats() + size_t(t) * a.k_stride + size_t(g) * d;
     const float* v = a.v.floats() + size_t(t) * a.v_stride + size_t(g) * d;
     if (a.k_norm) rms_norm_row(k, a.k_norm, a.eps, d, k);
     rotate(a, k, position);
-    const size_t at = (size_t(slot) * a.kv_heads + g) * d;
-    for (int i = 0; i < d; ++i) store(a.cache.dtype, keys, at + i, k[i]);
-    for (int i = 0; i < d; ++i) store(a.cache.dtype, values, at + i, v[i]);
+    if (is_mixed(a.cache.type.keys)) quant::mix_dims(k, d);
+    const Rows rows = rows_at(a.batch, a.cache, a.batch.sequence_of[t], position, g, a.kv_heads, d);
+    quant::encode_cache_row(a.cache.type.keys, k, d, rows.key);
+    quant::encode_cache_row(a.cache.type.values, v, d, rows.value);
   }
 }
 
@@ -77,13 +61,11 @@ void attention_task(void* p, int index, int) noexcept {
   const float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
   double sum = 0, max = -std::numeric_limits<double>::infinity(), acc[kMaxHeadDim] = {};
   for (int j = a.window > 0 ? std::max(0, position - a.window + 1) : 0; j <= position; ++j) {
-    int slot;
-    const size_t block = block_offset(a.batch, a.cache, s, j, slot);
-    const size_t at = (size_t(slot) * a.kv_heads + g) * d;
-    const void* keys = static_cast<const char*>(a.cache.keys) + block;
-    const void* values = static_cast<const char*>(a.cache.values) + block;
+    const Rows rows = rows_at(a.batch, a.cache, s, j, g, a.kv_heads, d);
+    float row[kMaxHeadDim];
+    quant::decode_cache_row(a.cache.type.keys, rows.key, d, row);
     double score = 0;
-    for (int i = 0; i < d; ++i) score += double(q[i]) * load(a.cache.dtype, keys, at + i);
+    for (int i = 0; i < d; ++i) score += double(q[i]) * row[i];
     score *= a.scale;
     if (a.softcap > 0) score = a.softcap * std::tanh(score / a.softcap);
     if (score > max) {
@@ -94,7 +76,8 @@ void attention_task(void* p, int index, int) noexcept {
     }
     const double weight = std::exp(score - max);
     sum += weight;
-    for (int i = 0; i < d; ++i) acc[i] += weight * load(a.cache.dtype, values, at + i);
+    quant::decode_cache_row(a.cache.type.values, rows.value, d, row);
+    for (int i = 0; i < d; ++i) acc[i] += weight * row[i];
   }
   float* out = a.out.floats() + size_t(t) * a.out_stride + size_t(h) * d;
   for (int i = 0; i < d; ++i) out[i] = float(acc[i] / sum);

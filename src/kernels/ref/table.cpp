@@ -35,6 +35,7 @@ const KernelTable* reference_kernels() {
       .pack_rows = 16,
       .pack = ref::pack,
       .packed_offset = nullptr,
+      .cache_type = any_cache_type,
       .activations = nullptr,
       .embed = embed_rows,
       .linear = ref::linear,

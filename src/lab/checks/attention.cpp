@@ -1,15 +1,17 @@
 // rope_append and attention against double precision, and the bitwise contract: a token's result does not depend on the chunk
 // it came in, nor on the threads.
+#include <bit>
 #include <limits>
 
 #include "lab/kernel_check.h"
 #include "lab/on_backend.h"
+#include "quant/cache_row.h"
 
 namespace sluice::lab {
 namespace {
 
 struct AttentionCase {
-  DType dtype;
+  CacheType type;
   int q_heads, kv_heads, head_dim, rope_dims, block_tokens, window;
   float softcap;
   RopeStyle style;
@@ -56,10 +58,23 @@ struct Data {
   }
 };
 
-double rounded(DType type, double v) {
-  if (type == DType::kF32) return float(v);
-  if (type == DType::kF16) return half_to_float(float_to_half(std::min(65504.0f, std::max(-65504.0f, float(v)))));
-  return bf16_to_float(float_to_bf16(float(v)));
+// A row as the cache gives it back.
+std::vector<double> kept(CacheElement e, const std::vector<double>& x) {
+  const int dim = int(x.size());
+  std::vector<float> row(x.begin(), x.end());
+  std::vector<uint8_t> bytes(cache_row_bytes(e, dim));
+  quant::encode_cache_row(e, row.data(), dim, bytes.data());
+  quant::decode_cache_row(e, bytes.data(), dim, row.data());
+  return {row.begin(), row.end()};
+}
+
+// Sylvester's matrix, element by element: -1 to the number of bits that both indices have.
+std::vector<double> mixed(const std::vector<double>& x) {
+  const size_t dim = x.size(), n = dim & (~dim + 1);
+  std::vector<double> y(dim);
+  for (size_t i = 0; i < dim; ++i)
+    for (size_t j = i / n * n; j < i / n * n + n; ++j) y[i] += x[j] * (std::popcount(i % n & j % n) % 2 ? -1 : 1) / std::sqrt(double(n));
+  return y;
 }
 
 // Norm and rotation of one head.
@@ -86,15 +101,19 @@ std::vector<double> truth(const Data& d, int s, float scale) {
   const AttentionCase& c = d.c;
   const int n = c.lengths[s], dim = c.head_dim, group = c.q_heads / c.kv_heads;
   std::vector<double> out(size_t(n) * c.q_heads * dim);
-  std::vector<std::vector<double>> keys;
+  std::vector<std::vector<double>> keys, values;
   for (int j = 0; j < n; ++j)
     for (int g = 0; g < c.kv_heads; ++g) {
+      const float* v = d.v[s].data() + (size_t(j) * c.kv_heads + g) * dim;
+      values.push_back(kept(c.type.values, std::vector<double>(v, v + dim)));
       keys.push_back(prepare(d, d.k[s].data() + (size_t(j) * c.kv_heads + g) * dim, d.k_norm, j));
-      for (double& e : keys.back()) e = rounded(c.dtype, e);
+      if (is_mixed(c.type.keys)) keys.back() = mixed(keys.back());
+      keys.back() = kept(c.type.keys, keys.back());
     }
   for (int t = 0; t < n; ++t)
     for (int h = 0; h < c.q_heads; ++h) {
-      const std::vector<double> q = prepare(d, d.q[s].data() + (size_t(t) * c.q_heads + h) * dim, d.q_norm, t);
+      std::vector<double> q = prepare(d, d.q[s].data() + (size_t(t) * c.q_heads + h) * dim, d.q_norm, t);
+      if (is_mixed(c.type.keys)) q = mixed(q);
       const int first = c.window > 0 ? std::max(0, t - c.window + 1) : 0, g = h / group;
       std::vector<double> w;
       double max = -1e300, sum = 0;
@@ -109,8 +128,7 @@ std::vector<double> truth(const Data& d, int s, float scale) {
       for (double& x : w) sum += x = std::exp(x - max);
       for (int j = first; j <= t; ++j)
         for (int i = 0; i < dim; ++i)
-          out[(size_t(t) * c.q_heads + h) * dim + i] +=
-              w[size_t(j - first)] / sum * rounded(c.dtype, d.v[s][(size_t(j) * c.kv_heads + g) * dim + i]);
+          out[(size_t(t) * c.q_heads + h) * dim + i] += w[size_t(j - first)] / sum * values[size_t(j) * c.kv_heads + g][i];
     }
   return out;
 }
@@ -120,15 +138,16 @@ struct Runner {
   const KernelTable& t;
   const Data& d;
   ContextPtr context;
-  size_t block_bytes;
-  OnBackend<uint8_t> keys, values;  // at first NaN in all three types: unused slots must not matter
+  size_t key_bytes, value_bytes;    // of a block
+  OnBackend<uint8_t> keys, values;  // at first NaN in all types of numbers and scales: unused slots must not matter
   OnBackend<float> cos, sin, q_norm, k_norm;
   std::vector<std::vector<float>> out;
 
   Runner(const KernelTable& t, const Data& d, int threads, bool deterministic = true)
       : t(t), d(d), context(make_context(t, threads, 1024, 64, deterministic)),
-        block_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * d.c.head_dim * dtype_bytes(d.c.dtype)),
-        keys(t, std::vector<uint8_t>(block_bytes * d.blocks, 0xFF)), values(t, std::vector<uint8_t>(block_bytes * d.blocks, 0xFF)),
+        key_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.keys, d.c.head_dim)),
+        value_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.values, d.c.head_dim)),
+        keys(t, std::vector<uint8_t>(key_bytes * d.blocks, 0xFF)), values(t, std::vector<uint8_t>(value_bytes * d.blocks, 0xFF)),
         cos(t, d.cos), sin(t, d.sin), q_norm(t, d.q_norm), k_norm(t, d.k_norm) {
     const AttentionCase& c = d.c;
     for (int n : c.lengths) out.emplace_back(size_t(n) * c.q_heads * c.head_dim);
@@ -163,7 +182,7 @@ struct Runner {
         y(t, as_type(type, std::vector<float>(positions.size() * hd)));
     const BatchView batch{int(positions.size()), int(c.lengths.size()), arrays[0].data(), arrays[1].data(), arrays[2].data(),
                           arrays[3].data(), arrays[4].data(), arrays[5].data(), c.block_tokens};
-    const CacheView cache{c.dtype, keys.data(), values.data(), block_bytes};
+    const CacheView cache{c.type, keys.data(), values.data(), key_bytes, value_bytes};
     RopeAppendArgs r;
     r.batch = batch;
     r.cache = cache;
@@ -209,29 +228,50 @@ struct Runner {
   float scale() const { return 1.0f / std::sqrt(float(d.c.head_dim)); }
 };
 
+constexpr CacheType both(CacheElement e) { return {e, e}; }
+
 std::vector<AttentionCase> shapes() {
   constexpr auto kInter = RopeStyle::kInterleaved, kHalves = RopeStyle::kHalves;
   return {
-      {DType::kF16, 9, 3, 64, 64, 16, 0, 0, kInter, false, {37}},
-      {DType::kF32, 4, 4, 32, 32, 16, 0, 0, kHalves, true, {1, 16, 17, 100}},
-      {DType::kBF16, 8, 1, 80, 32, 32, 0, 0, kHalves, false, {65, 3}},
-      {DType::kF16, 6, 2, 96, 96, 16, 20, 0, kInter, true, {150, 64}},
-      {DType::kF16, 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
-      {DType::kF16, 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
-      {DType::kF32, 3, 1, 40, 20, 16, 1, 0, kInter, false, {33}},
-      {DType::kF16, 2, 1, 64, 64, 16, 0, 0, kHalves, false, {1300}},
-      {DType::kBF16, 2, 2, 64, 64, 128, 600, 0, kHalves, false, {1100, 5}},
+      {both(CacheElement::kF16), 9, 3, 64, 64, 16, 0, 0, kInter, false, {37}},
+      {both(CacheElement::kF32), 4, 4, 32, 32, 16, 0, 0, kHalves, true, {1, 16, 17, 100}},
+      {both(CacheElement::kBF16), 8, 1, 80, 32, 32, 0, 0, kHalves, false, {65, 3}},
+      {both(CacheElement::kF16), 6, 2, 96, 96, 16, 20, 0, kInter, true, {150, 64}},
+      {both(CacheElement::kF16), 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
+      {both(CacheElement::kF16), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {both(CacheElement::kF32), 3, 1, 40, 20, 16, 1, 0, kInter, false, {33}},
+      {both(CacheElement::kF16), 2, 1, 64, 64, 16, 0, 0, kHalves, false, {1300}},
+      {both(CacheElement::kBF16), 2, 2, 64, 64, 128, 600, 0, kHalves, false, {1100, 5}},
       // Many sequences of unlike lengths; groups that fill no tile, and more than one; each head size in the other half type.
-      {DType::kF16, 8, 2, 128, 128, 16, 0, 0, kHalves, false, {1, 700, 16, 33, 300, 64, 2, 129}},
-      {DType::kBF16, 12, 1, 128, 128, 16, 40, 0, kHalves, false, {5, 260, 90}},
-      {DType::kF16, 20, 1, 80, 80, 16, 0, 20, kHalves, false, {140, 7}},
-      {DType::kBF16, 3, 3, 96, 96, 16, 0, 0, kHalves, false, {300, 1, 20}},
-      {DType::kBF16, 2, 1, 256, 256, 16, 0, 0, kHalves, false, {270, 130}},
+      {both(CacheElement::kF16), 8, 2, 128, 128, 16, 0, 0, kHalves, false, {1, 700, 16, 33, 300, 64, 2, 129}},
+      {both(CacheElement::kBF16), 12, 1, 128, 128, 16, 40, 0, kHalves, false, {5, 260, 90}},
+      {both(CacheElement::kF16), 20, 1, 80, 80, 16, 0, 20, kHalves, false, {140, 7}},
+      {both(CacheElement::kBF16), 3, 3, 96, 96, 16, 0, 0, kHalves, false, {300, 1, 20}},
+      {both(CacheElement::kBF16), 2, 1, 256, 256, 16, 0, 0, kHalves, false, {270, 130}},
+      // Each quantised type: long and short, heads that are no power of two or no whole vector, windows, more rows than a tile has.
+      {both(CacheElement::kFp8), 9, 3, 64, 64, 16, 0, 0, kInter, false, {600, 37}},
+      {both(CacheElement::kFp8), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
+      {both(CacheElement::kFp8), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
+      {both(CacheElement::kFp8), 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
+      {both(CacheElement::kFp8), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {both(CacheElement::kInt8), 9, 3, 64, 64, 16, 0, 0, kInter, false, {600, 37}},
+      {both(CacheElement::kInt8), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
+      {both(CacheElement::kInt8), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
+      {both(CacheElement::kInt8), 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
+      {both(CacheElement::kInt8), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {both(CacheElement::kInt4), 9, 3, 64, 64, 16, 0, 0, kInter, false, {600, 37}},
+      {both(CacheElement::kInt4), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
+      {both(CacheElement::kInt4), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
+      {both(CacheElement::kInt4), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {{CacheElement::kInt8, CacheElement::kFp8}, 6, 2, 96, 96, 16, 0, 0, kHalves, false, {90, 33}},
+      {{CacheElement::kInt8, CacheElement::kInt4}, 9, 3, 64, 64, 16, 0, 0, kHalves, false, {130}},
+      {{CacheElement::kF16, CacheElement::kInt8}, 4, 2, 128, 128, 16, 0, 0, kHalves, false, {100}},
+      {{CacheElement::kFp8, CacheElement::kF32}, 3, 1, 64, 64, 16, 0, 0, kHalves, false, {50}},
   };
 }
 
 std::string describe(const AttentionCase& c) {
-  return std::string(dtype_name(c.dtype)) + " D=" + std::to_string(c.head_dim) + " heads=" + std::to_string(c.q_heads) + "/" +
+  return cache_type_name(c.type) + " D=" + std::to_string(c.head_dim) + " heads=" + std::to_string(c.q_heads) + "/" +
          std::to_string(c.kv_heads) + " window=" + std::to_string(c.window) + " length=" + std::to_string(c.lengths[0]);
 }
 
@@ -242,8 +282,26 @@ std::string describe(const AttentionCase& c) {
 double allowed(DType type, bool half_products) {
   return type == DType::kF32 ? 2e-5 : (half_products ? 2 : 1) * (type == DType::kF16 ? 2e-3 : 1.5e-2);
 }
+// Of quantised rows a key's element may fall to its other neighbour too: for fp8 a part in 16 of it, for int8 a part in 127 of the
+// row's largest and for int4 a 15th of its group's range, one element in some thousands. Products of fp8 may round queries and
+// weights to bfloat16.
+double allowed(CacheElement e, bool half_products) {
+  switch (e) {
+    case CacheElement::kF32: return allowed(DType::kF32, half_products);
+    case CacheElement::kF16: return allowed(DType::kF16, half_products);
+    case CacheElement::kBF16: return allowed(DType::kBF16, half_products);
+    case CacheElement::kFp8: return 3e-2;
+    case CacheElement::kInt8: return 5e-3;
+    case CacheElement::kInt4: return 5e-2;
+  }
+  return 0;
+}
+double allowed(CacheType type, bool half_products) {
+  return std::max(allowed(type.keys, half_products), allowed(type.values, half_products));
+}
 
 Verdict agrees(const KernelTable& t, const AttentionCase& c) {
+  if (!t.cache_type(c.type)) return {};
   const Data d(c);
   std::vector<std::vector<double>> want;
   for (size_t s = 0; s < c.lengths.size(); ++s) want.push_back(truth(d, int(s), 1 / std::sqrt(float(c.head_dim))));
@@ -252,7 +310,7 @@ Verdict agrees(const KernelTable& t, const AttentionCase& c) {
     if (!deterministic && t.batch_invariant) continue;  // nothing else to see
     Runner r(t, d, 2, deterministic);
     r.run(chunk);
-    const double most = allowed(c.dtype, t.half_products && !deterministic);
+    const double most = allowed(c.type, t.half_products && !deterministic);
     for (size_t s = 0; s < want.size(); ++s)
       for (size_t i = 0; i < want[s].size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / most);
   }
@@ -264,9 +322,9 @@ Verdict agrees(const KernelTable& t, const AttentionCase& c) {
 Verdict halves_agree(const KernelTable& t, const AttentionCase& c) {
   Verdict v;
   for (DType type : {DType::kF16, DType::kBF16}) {
-    if (!t.activations) continue;
+    if (!t.activations || !t.cache_type(c.type)) continue;
     const Data d(c, type);
-    const double most = allowed(c.dtype, true) + allowed(type, true);
+    const double most = allowed(c.type, true) + allowed(type, true);
     for (int chunk : {200, 5, 1}) {
       Runner r(t, d, 2, false);
       r.run(chunk);
@@ -280,6 +338,7 @@ Verdict halves_agree(const KernelTable& t, const AttentionCase& c) {
 }
 
 Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
+  if (!t.cache_type(c.type)) return {};
   const Data d(c);
   const bool slow = &t == reference_kernels() && c.lengths[0] > 500;
   Runner want(t, d, 1);
@@ -299,7 +358,7 @@ Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
 
 // A poisoned token of the same chunk is seen by later tokens only.
 Verdict no_later_values(const KernelTable& t) {
-  const AttentionCase c{DType::kF32, 4, 2, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {90}};
+  const AttentionCase c{both(CacheElement::kF32), 4, 2, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {90}};
   const Data clean(c);
   Data poisoned(c);
   for (int i = 0; i < 2 * 64; ++i) poisoned.v[0][size_t(70) * 2 * 64 + i] = std::numeric_limits<float>::quiet_NaN();
@@ -312,7 +371,7 @@ Verdict no_later_values(const KernelTable& t) {
 }
 
 Verdict large_values(const KernelTable& t) {
-  const AttentionCase c{DType::kF16, 1, 1, 32, 32, 16, 0, 0, RopeStyle::kHalves, false, {20}};
+  const AttentionCase c{both(CacheElement::kF16), 1, 1, 32, 32, 16, 0, 0, RopeStyle::kHalves, false, {20}};
   Data d(c);
   for (float& v : d.v[0]) v *= 1e6f;
   Runner r(t, d, 1);
@@ -334,7 +393,7 @@ std::vector<KernelCase> cases() {
 }
 
 // `sequences` of `length` cached tokens each, the last `tokens` of each asking.
-SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int tokens, int length, int heads, int kv_heads, int dim) {
+SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int sequences, int tokens, int length, int heads, int kv_heads, int dim) {
   constexpr int kBlockTokens = 16;
   struct State {
     std::vector<OnBackend<uint8_t>> cache;
@@ -342,9 +401,10 @@ SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int toke
     std::vector<OnBackend<int32_t>> arrays;
     AttentionArgs args;
   };
+  if (!t.cache_type(both(type))) return {};
   auto s = std::make_shared<State>();
   const int blocks = (length + kBlockTokens - 1) / kBlockTokens;
-  const size_t block_bytes = size_t(kv_heads) * kBlockTokens * dim * 2;
+  const size_t block_bytes = size_t(kv_heads) * kBlockTokens * cache_row_bytes(type, dim);
   std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
   for (int i = 0; i < sequences; ++i) {
     for (int k = 0; k < tokens; ++k) {
@@ -357,7 +417,7 @@ SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int toke
     block_begin.push_back(int32_t(block_ids.size()));
   }
   Rng rng(2);
-  std::vector<uint16_t> halves(block_bytes / 2 * blocks * sequences);
+  std::vector<uint16_t> halves(block_bytes / 2 * blocks * sequences);  // codes too may be anything, and scales any half that is finite
   for (uint16_t& h : halves) h = float_to_half(rng.normalish());
   for (int i = 0; i < 2; ++i) s->cache.emplace_back(t, reinterpret_cast<const uint8_t*>(halves.data()), 2 * halves.size());
   s->floats.emplace_back(t, random_floats(rng, positions.size() * size_t(heads * dim)));
@@ -366,7 +426,7 @@ SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int toke
   AttentionArgs& a = s->args;
   a.batch = {int(positions.size()), sequences, s->arrays[0].data(), s->arrays[1].data(), s->arrays[2].data(),
              s->arrays[3].data(), s->arrays[4].data(), s->arrays[5].data(), kBlockTokens};
-  a.cache = {DType::kF16, s->cache[0].data(), s->cache[1].data(), block_bytes};
+  a.cache = {both(type), s->cache[0].data(), s->cache[1].data(), block_bytes, block_bytes};
   a.q_heads = heads, a.kv_heads = kv_heads, a.head_dim = dim;
   a.q = s->floats[0].data(), a.q_stride = heads * dim;
   a.scale = 1 / std::sqrt(float(dim));
@@ -380,19 +440,26 @@ SpeedRun prepare(const KernelTable& t, Context* context, int sequences, int toke
 
 std::vector<SpeedCase> speeds() {
   std::vector<SpeedCase> out;
-  struct Shape { int sequences, tokens, length, heads, kv_heads, dim; };
-  for (const Shape& x : {Shape{1, 1, 512, 9, 3, 64}, {4, 1, 7936, 9, 3, 64}, {16, 1, 256, 9, 3, 64}, {1, 512, 512, 9, 3, 64},
-                         {1, 512, 4096, 9, 3, 64}, {4, 1, 7936, 12, 2, 128}, {1, 512, 512, 4, 1, 256}})
-    out.push_back({"S=" + std::to_string(x.sequences) + " T=" + std::to_string(x.sequences * x.tokens) + " of " + std::to_string(x.length) + " heads " +
-                       std::to_string(x.heads) + "/" + std::to_string(x.kv_heads) + " of " + std::to_string(x.dim),
-                   false, [x](const KernelTable& t, Context* c) { return prepare(t, c, x.sequences, x.tokens, x.length, x.heads, x.kv_heads, x.dim); }});
+  struct Shape { CacheElement type; int sequences, tokens, length, heads, kv_heads, dim; };
+  constexpr auto kF16 = CacheElement::kF16;
+  std::vector<Shape> shapes{{kF16, 1, 1, 512, 9, 3, 64}, {kF16, 4, 1, 7936, 9, 3, 64}, {kF16, 16, 1, 256, 9, 3, 64}, {kF16, 1, 512, 512, 9, 3, 64},
+                            {kF16, 1, 512, 4096, 9, 3, 64}, {kF16, 4, 1, 7936, 12, 2, 128}, {kF16, 1, 512, 512, 4, 1, 256}};
+  for (CacheElement e : {CacheElement::kFp8, CacheElement::kInt8, CacheElement::kInt4}) {
+    shapes.push_back({e, 4, 1, 7936, 9, 3, 64});
+    shapes.push_back({e, 1, 512, 4096, 9, 3, 64});
+  }
+  for (const Shape& x : shapes)
+    out.push_back({(x.type == kF16 ? "" : std::string(cache_element_name(x.type)) + " ") + "S=" + std::to_string(x.sequences) + " T=" +
+                       std::to_string(x.sequences * x.tokens) + " of " + std::to_string(x.length) + " heads " + std::to_string(x.heads) + "/" +
+                       std::to_string(x.kv_heads) + " of " + std::to_string(x.dim),
+                   false, [x](const KernelTable& t, Context* c) { return prepare(t, c, x.type, x.sequences, x.tokens, x.length, x.heads, x.kv_heads, x.dim); }});
   return out;
 }
 
 }  // namespace
 
 extern const KernelCheck check_attention{
-    "attention", "f32 cache 2e-5 (float sums), f16 2e-3 and bf16 1.5e-2 (a rotated key may round to its other neighbour); chunks and threads: no bit",
+    "attention", "f32 cache 2e-5 (float sums), f16 2e-3, bf16 1.5e-2, fp8 3e-2, int8 5e-3, int4 5e-2 (a rotated key may round to its other neighbour; fp8's products may take bfloat16); chunks and threads: no bit",
     cases, speeds};
 
 }  // namespace sluice::lab

@@ -65,20 +65,20 @@ Verdict gather(const KernelTable& t) {
 
 Verdict copy_block(const KernelTable& t) {
   const ContextPtr context = make_context(t, 1);
-  std::vector<uint8_t> keys(4 * 128), values(4 * 128);
-  for (size_t i = 0; i < keys.size(); ++i) keys[i] = uint8_t(i / 128), values[i] = uint8_t(10 + i / 128);
+  std::vector<uint8_t> keys(4 * 128), values(4 * 64);
+  for (size_t i = 0; i < keys.size(); ++i) keys[i] = uint8_t(i / 128), values[i / 2] = uint8_t(10 + i / 128);
   const OnBackend<uint8_t> k(t, keys), v(t, values);
-  const CacheView cache{DType::kF16, k.data(), v.data(), 128};
+  const CacheView cache{CacheType{}, k.data(), v.data(), 128, 64};
   t.copy_block(context.get(), {cache, cache, 2, 1});
-  for (size_t i = 128; i < 256; ++i) keys[i] = 2, values[i] = 12;
+  for (size_t i = 128; i < 256; ++i) keys[i] = 2, values[i / 2] = 12;
   if (k.read(context.get()) != keys) return {0, "wrong keys"};
   if (v.read(context.get()) != values) return {0, "wrong values"};
   // Out to staging memory and back to another place.
   const BackendBuffer aside(t, 4 * 128, MemoryKind::kStaging);
-  const CacheView kept{DType::kF16, aside.as<uint8_t>(), aside.as<uint8_t>() + 256, 128};
+  const CacheView kept{CacheType{}, aside.as<uint8_t>(), aside.as<uint8_t>() + 256, 128, 64};
   t.copy_block(context.get(), {cache, kept, 3, 1});
   t.copy_block(context.get(), {kept, cache, 1, 0});
-  for (size_t i = 0; i < 128; ++i) keys[i] = 3, values[i] = 13;
+  for (size_t i = 0; i < 128; ++i) keys[i] = 3, values[i / 2] = 13;
   if (k.read(context.get()) != keys || v.read(context.get()) != values) return {0, "wrong after being kept aside"};
   return {};
 }

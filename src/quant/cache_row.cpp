@@ -1,0 +1,124 @@
+#include "quant/cache_row.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "base/fp8.h"
+#include "base/half.h"
+
+namespace sluice::quant {
+namespace {
+
+constexpr float kInt8Max = 127, kInt4Max = 15;
+
+// To bfloat16 towards +infinity, of a number that is not negative; and towards -infinity.
+float bf16_up(float v) {
+  const uint32_t x = std::bit_cast<uint32_t>(v);
+  return std::isfinite(v) ? std::bit_cast<float>((x + 0xFFFFu) & 0xFFFF0000u) : std::numeric_limits<float>::quiet_NaN();
+}
+float bf16_down(float v) {
+  const uint32_t x = std::bit_cast<uint32_t>(v);
+  return std::bit_cast<float>((v < 0 ? x + 0xFFFFu : x) & 0xFFFF0000u);
+}
+void put_bf16(uint8_t* to, float v) {
+  const uint16_t h = float_to_bf16(v);
+  std::memcpy(to, &h, 2);
+}
+float get_bf16(const uint8_t* from) {
+  uint16_t h;
+  std::memcpy(&h, from, 2);
+  return bf16_to_float(h);
+}
+float inverse(float scale) { return scale > 0 ? 1 / scale : 0; }
+bool all_finite(const float* x, int n) { return std::all_of(x, x + n, [](float v) { return std::isfinite(v); }); }
+
+void encode_floats(CacheElement e, const float* x, int n, uint8_t* row) {
+  if (e == CacheElement::kF32) {
+    std::memcpy(row, x, size_t(n) * 4);
+    return;
+  }
+  for (int i = 0; i < n; ++i) {  // f16 is clamped: an infinite key or value would spoil every later token
+    const uint16_t h = e == CacheElement::kF16 ? float_to_half(std::clamp(x[i], -65504.0f, 65504.0f)) : float_to_bf16(x[i]);
+    std::memcpy(row + 2 * i, &h, 2);
+  }
+}
+
+void encode_bytes(CacheElement e, const float* x, int n, uint8_t* row) {
+  float largest = 0;
+  for (int i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  const bool fp8 = e == CacheElement::kFp8;
+  const float scale = all_finite(x, n) ? bf16_up(largest / (fp8 ? kE4m3Max : kInt8Max)) : std::numeric_limits<float>::quiet_NaN();
+  const float factor = inverse(scale);
+  for (int i = 0; i < n; ++i) row[i] = fp8 ? float_to_e4m3(x[i] * factor) : uint8_t(int8_t(std::nearbyint(std::clamp(x[i] * factor, -kInt8Max, kInt8Max))));
+  put_bf16(row + n, scale);
+}
+
+// Dimensions beyond the head's are zeros that nobody reads; they do not count for the range.
+void encode_group(const float* x, int n, uint8_t* codes, uint8_t* scales) {
+  const auto [least, most] = std::minmax_element(x, x + n);
+  const bool finite = all_finite(x, n);
+  const float minimum = finite ? bf16_down(*least) : 0;
+  const float scale = finite ? bf16_up((*most - minimum) / kInt4Max) : std::numeric_limits<float>::quiet_NaN();
+  const float factor = inverse(scale);
+  std::memset(codes, 0, kCacheGroup / 2);
+  for (int i = 0; i < n; ++i) {
+    const auto code = uint8_t(std::nearbyint(std::clamp((x[i] - minimum) * factor, 0.0f, kInt4Max)));
+    codes[i % (kCacheGroup / 2)] |= uint8_t(i < kCacheGroup / 2 ? code : code << 4);
+  }
+  put_bf16(scales, scale);
+  put_bf16(scales + 2, minimum);
+}
+
+}  // namespace
+
+void encode_cache_row(CacheElement e, const float* x, int n, uint8_t* row) {
+  if (is_float(e)) return encode_floats(e, x, n, row);
+  if (e != CacheElement::kInt4) return encode_bytes(e, x, n, row);
+  for (int g = 0; g < cache_groups(n); ++g)
+    encode_group(x + g * kCacheGroup, std::min(kCacheGroup, n - g * kCacheGroup), row + g * (kCacheGroup / 2),
+                 row + cache_code_bytes(e, n) + size_t(g) * 4);
+}
+
+void decode_cache_row(CacheElement e, const uint8_t* row, int n, float* x) {
+  if (e == CacheElement::kF32) {
+    std::memcpy(x, row, size_t(n) * 4);
+    return;
+  }
+  const uint8_t* scales = row + cache_code_bytes(e, n);
+  for (int i = 0; i < n; ++i) {
+    const int group = i / kCacheGroup, at = i % kCacheGroup;
+    uint16_t h = 0;
+    if (is_float(e)) std::memcpy(&h, row + 2 * i, 2);
+    switch (e) {
+      case CacheElement::kF32: break;
+      case CacheElement::kF16: x[i] = half_to_float(h); break;
+      case CacheElement::kBF16: x[i] = bf16_to_float(h); break;
+      case CacheElement::kFp8: x[i] = e4m3_to_float(row[i]) * get_bf16(scales); break;
+      case CacheElement::kInt8: x[i] = float(int8_t(row[i])) * get_bf16(scales); break;
+      case CacheElement::kInt4: {
+        const uint8_t byte = row[group * (kCacheGroup / 2) + at % (kCacheGroup / 2)];
+        const int code = at < kCacheGroup / 2 ? byte & 15 : byte >> 4;
+        x[i] = float(code) * get_bf16(scales + 4 * group) + get_bf16(scales + 4 * group + 2);
+        break;
+      }
+    }
+  }
+}
+
+void mix_dims(float* x, int head_dim) {
+  const int n = mixed_block(head_dim);
+  const float factor = 1 / std::sqrt(float(n));
+  for (int half = 1; half < n; half *= 2)
+    for (int i = 0; i < head_dim; ++i) {
+      if (i & half) continue;
+      const float a = x[i], b = x[i + half];
+      x[i] = a + b;
+      x[i + half] = a - b;
+    }
+  for (int i = 0; i < head_dim; ++i) x[i] *= factor;
+}
+
+}  // namespace sluice::quant
