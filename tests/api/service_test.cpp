@@ -121,10 +121,12 @@ TEST(Service, MetricsFormat) {
   b.engine->stats_.blocks_total = 10;
   b.engine->stats_.blocks_held = 4;
   b.engine->stats_.waiting = 3;
+  b.engine->stats_.kv_key_bytes = 5760;
   b.engine->stats_.time_to_first_token.observe(0.05);
   auto r = b.ask("GET", "/metrics");
   EXPECT_EQ(r.header("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
   for (const char* line : {"sluice_prompt_tokens_total{model=\"tiny\",pool=\"default\"} 12345\n",
+                           "sluice_kv_key_bytes_per_token{model=\"tiny\",pool=\"default\"} 5760\n",
                            "vllm:prompt_tokens_total{model_name=\"tiny\",engine=\"0\"} 12345\n",
                            "vllm:kv_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.4\n",
                            "vllm:gpu_cache_usage_perc{model_name=\"tiny\",engine=\"0\"} 0.4\n",

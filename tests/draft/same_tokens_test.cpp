@@ -52,7 +52,7 @@ class Collector final : public sched::ResponseSink {
 };
 
 struct Config {
-  std::string isa = "reference";
+  std::string isa = "reference", kv_type = "f16";
   int blocks = 400, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, depth = 0;
   std::string mode = "off";
   int fixed = -1;
@@ -70,6 +70,7 @@ lab::LoadOptions load_options(const testing::TinyModel& file, const Config& c) {
   lab::LoadOptions o;
   o.model = file.path();
   o.isa = c.isa;
+  o.kv_type = c.kv_type;
   o.threads = 2;
   o.block_tokens = c.block_tokens;
   o.max_sequences = c.max_sequences;
@@ -227,6 +228,25 @@ TEST_P(Speculation, BatchesChunksCachesAndPreemptionChangeNothing) {
     EXPECT_EQ(run(*target_, large, 20).replies, plain) << "with blocks of 64";
   }
   EXPECT_GT(preemptions, 0u);
+}
+
+// Drafts that are not accepted are written over, in quantised rows as in others.
+TEST(SpeculationCache, RejectedDraftsLeaveNothingInQuantisedCaches) {
+  const testing::TinyModel target(testing::TinyShape{}, 1), other(testing::TinyShape{}, 2);
+  for (const char* type : {"fp8", "int8", "int4"})
+    for (const char* isa : {"reference", ""}) {
+      SCOPED_TRACE(std::string(type) + " " + isa);
+      Config c;
+      c.isa = isa;
+      c.kv_type = type;
+      const std::vector<Reply> plain = run(target, c, 12).replies;
+      c.mode = "draft";
+      c.fixed = 5;
+      c.draft = &other;
+      const Outcome drafted = run(target, c, 12);
+      EXPECT_EQ(drafted.replies, plain);
+      EXPECT_LT(drafted.accepted, drafted.drafted / 2);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Speculation,

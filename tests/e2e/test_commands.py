@@ -51,6 +51,10 @@ slow = as_json("plan", model, "--memory", "4GiB", "--bandwidth", 10)["speeds"][0
 assert abs(as_json("plan", model, "--memory", "4GiB", "--bandwidth", 20)["speeds"][0]["tok_s"] / slow - 2) < 1e-6
 drafted = as_json("plan", model, "--memory", "4GiB", "--context", 2048, "--draft", model)
 assert drafted["fixed_bytes"] > 1.5 * p["fixed_bytes"] - 30e6 and drafted["max_sequences"] < p["max_sequences"]
+small = as_json("plan", model, "--memory", "4GiB", "--context", 2048, "--kv-type", "int8/fp8")
+assert small["kv_bytes_per_token_parts"] == {"keys": 30 * 3 * 64, "values": 30 * 3 * 64, "scales": 30 * 3 * 2 * 2} and small["kv_type"] == "int8/fp8"
+assert small["kv_bytes_per_token"] == sum(small["kv_bytes_per_token_parts"].values()) == small["kv_bytes_per_token_by_type"]["int8/fp8"] <= 0.52 * p["kv_bytes_per_token"]
+assert small["max_sequences"] >= 1.9 * p["max_sequences"]
 shape = as_json("plan", "--shape", "layers=80,kv_heads=8,head_dim=128,params=70e9", "--memory", "300GiB", "--hardware", "h200")
 assert shape["kv_bytes_per_token"] == 2 * 80 * 8 * 128 * 2 and 135e9 < shape["fixed_bytes"] < 145e9 and shape["fits"]
 assert 20 < shape["speeds"][0]["tok_s"] < 35
@@ -86,7 +90,10 @@ fails("run", "/nowhere.gguf", "-p", "x", words="/nowhere.gguf")
 fails("run", model, words="-p")
 fails("run", model, "-p", "x", "--temperature", 9, words="--temperature")
 fails("run", model, "--ids", "1,99999", words="99999")
+for kv in "fp8", "int8", "int4", "k8v4":
+    assert len(as_json("run", model, "-p", "The capital of France is", "--temperature", 0, "-n", 4, "--ignore-eos", "--kv-type", kv)["ids"]) == 4
 fails("run", model, "-p", "x", "--kv-type", "int3", words="--kv-type")
+fails("plan", model, "--kv-type", "int8/int3", words="int8/int3")
 fails("run", model, "-p", "x", "--isa", "mmx", words="--isa")
 fails("run", model, "-p", "x", "--device", "tpu", words="--device")
 fails("run", model, "-p", "x", "--block-tokens", 17, words="--block-tokens")

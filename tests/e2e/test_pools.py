@@ -77,7 +77,13 @@ assert re.search(r'sluice_targets_total\{[^}]*met="false"\} 1\n', text) and re.s
 server.stop()
 print("ok limits of the queue, targets")
 
-for flags, word in ((["--pool", "a:threads=999"], "threads"), (["--pool", "a:threads=200,b"], "threads"), (["--api-key", "k,pool=none"], "no pool"), (["--pool", "a:size=3"], "size")):
+server = Server("--pool", "a:kv_type=int8", "--pool", "b")
+assert by_pool(server, "sluice_kv_key_bytes_per_token") == {"a": 30 * 3 * 64, "b": 30 * 3 * 64 * 2}
+assert by_pool(server, "sluice_kv_scale_bytes_per_token") == {"a": 30 * 3 * 2 * 2, "b": 0}
+server.stop()
+print("ok a cache type of its own")
+
+for flags, word in ((["--pool", "a:threads=999"], "threads"), (["--pool", "a:kv_type=int3"], "int3"), (["--pool", "a:threads=200,b"], "threads"), (["--api-key", "k,pool=none"], "no pool"), (["--pool", "a:size=3"], "size")):
 
     done = subprocess.run([sys.argv[1], "serve", sys.argv[2], "--port", "0", *flags], capture_output=True, text=True, timeout=60, env={"SLUICE_STORE": "none", **os.environ})
     assert done.returncode == 2 and word in done.stderr and len(done.stderr.strip().splitlines()) == 1, (done.returncode, done.stderr)

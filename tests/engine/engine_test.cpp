@@ -254,6 +254,83 @@ TEST_P(Architectures, FastKernelsAgreeWithTheReference) {
   EXPECT_GT(sum, 0);
 }
 
+class CacheTypes : public ::testing::TestWithParam<const char*> {
+ protected:
+  testing::TinyModel file_{[] {
+    testing::TinyShape s;
+    s.architecture = "qwen2";
+    return s;
+  }()};
+  Config config(const char* isa) const {
+    Config c;
+    c.isa = isa;
+    c.kv_type = GetParam();
+    return c;
+  }
+};
+
+// What a sequence holds depends on its tokens alone: log-probabilities are the same to the bit.
+TEST_P(CacheTypes, ChunksCopiesAndPreemptionChangeNothing) {
+  for (const char* isa : {"reference", ""}) {
+    SCOPED_TRACE(isa);
+    const Config base = config(isa);
+    const auto alone = run_alone(file_, base, 10);
+    Config chunks = base;
+    chunks.max_step_tokens = 19;
+    chunks.threads = 3;
+    EXPECT_EQ(run_together(file_, chunks, 10), alone) << "in chunks";
+    Config tight = base;
+    tight.blocks = 16;
+    tight.objective = "throughput";
+    uint64_t preemptions = 0, swaps = 0;
+    EXPECT_EQ(run_together(file_, tight, 10, &preemptions), alone) << "with preemption";
+    EXPECT_GT(preemptions, 0u);
+    tight.swap_blocks = 40;
+    tight.prefix_cache = false;
+    EXPECT_EQ(run_together(file_, tight, 10, nullptr, &swaps), alone) << "with blocks kept aside";
+    EXPECT_GT(swaps, 0u);
+    Config large = base;
+    large.block_tokens = 64;
+    EXPECT_EQ(run_together(file_, large, 10), alone) << "with blocks of 64";
+  }
+}
+
+TEST_P(CacheTypes, HitsAndForksGiveTheColdTokens) {
+  for (const char* isa : {"reference", ""}) {
+    Rig rig(file_, config(isa));
+    const auto cold = rig.send(request(100, 3))->wait()[0];
+    const auto hot = rig.send(request(100, 3))->wait()[0];
+    EXPECT_EQ(hot.cached, 96);
+    EXPECT_EQ(cold.logprobs, hot.logprobs);
+    sched::Submission forked = request(37, 9);  // the last block is partial, and copied
+    forked.n = 3;
+    const auto together = rig.send(forked)->wait();
+    Rig other(file_, config(isa));
+    sched::Submission again = request(37, 9);
+    again.n = 3;
+    const auto repeated = other.send(again)->wait();
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(together[i].logprobs, repeated[i].logprobs);
+    EXPECT_EQ(rig.send(request(37, 9))->wait()[0].logprobs, together[0].logprobs);
+  }
+}
+
+TEST_P(CacheTypes, FastKernelsAgreeWithTheReference) {
+  auto s = request(60, 5, 1, 0);
+  s.prompt_logprobs = 0;
+  const auto a = Rig(file_, config("reference")).send(s)->wait()[0].prompt_logprobs;
+  const auto b = Rig(file_, config("")).send(s)->wait()[0].prompt_logprobs;
+  ASSERT_EQ(a.size(), b.size());
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(double(a[i]) - double(b[i]));
+  EXPECT_LT(sum / double(a.size()), 0.1);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CacheTypes, ::testing::Values("fp8", "int8", "int4", "int8/fp8", "k8v4"), [](const auto& i) {
+  std::string name = i.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+});
+
 INSTANTIATE_TEST_SUITE_P(All, Architectures, ::testing::Values("llama", "qwen2", "gemma3"));
 
 class EngineTest : public ::testing::Test {

@@ -24,6 +24,51 @@ TEST(Planner, AShapesKeysHaveLimits) {
   }
 }
 
+// 80 layers of 8 heads of 128 in f16 are 320 KB a token, and 32 sequences of 8,192 tokens 84 GB; fp8 is half and a scale.
+TEST(Planner, ACachesBytes) {
+  const model::ModelSpec s = parse_shape("layers=80,kv_heads=8,head_dim=128,params=70e9", 16, true)->spec;
+  const auto bytes = [&](const char* type) { return exec::DeviceExecutor::kv_bytes(s, *parse_kv_type(type)); };
+  EXPECT_EQ(bytes("f16").total(), 320u * 1024);
+  EXPECT_NEAR(double(bytes("f16").total()) * 32 * 8192 * 1e-9, 84, 2);
+  EXPECT_EQ(bytes("fp8").keys + bytes("fp8").values, 160u * 1024);
+  EXPECT_EQ(bytes("fp8").scales, 80u * 8 * 2 * 2);
+  EXPECT_EQ(bytes("int8").total(), bytes("fp8").total());
+  EXPECT_EQ(bytes("f16/int8").keys, 160u * 1024);
+  EXPECT_EQ(bytes("k8v4").values, 40u * 1024);
+  EXPECT_EQ(bytes("int4").scales, 2u * 80 * 8 * 4 * 4);  // a scale and a minimum for 32 dimensions
+  for (int dim : {64, 80, 128, 256}) EXPECT_LE(cache_row_bytes(CacheElement::kFp8, dim), 0.52 * double(cache_row_bytes(CacheElement::kF16, dim)));
+  for (int dim : {64, 128, 256}) EXPECT_LE(cache_row_bytes(CacheElement::kInt4, dim), 0.32 * double(cache_row_bytes(CacheElement::kF16, dim)));
+}
+
+TEST(Planner, CacheTypesHaveNames) {
+  for (CacheElement keys : kCacheElements)
+    for (CacheElement values : kCacheElements) EXPECT_EQ(*parse_kv_type(cache_type_name({keys, values})), (CacheType{keys, values}));
+  EXPECT_EQ(*parse_kv_type("k8v4"), (CacheType{CacheElement::kInt8, CacheElement::kInt4}));
+  EXPECT_EQ(*parse_kv_type("k16v8"), (CacheType{CacheElement::kF16, CacheElement::kInt8}));
+  for (const char* wrong : {"", "fp9", "int8/", "/fp8", "int8/fp8/f16", "k8", "k8v", "k8v5", "k4v48", "kv4", "INT8"}) {
+    const auto type = parse_kv_type(wrong);
+    ASSERT_FALSE(type.ok()) << wrong;
+    EXPECT_EQ(type.error().field, "--kv-type");
+  }
+}
+
+// A backend says what it has; nothing falls back in silence.
+TEST(Planner, ACacheWithoutKernelsIsAnErrorThatNamesTypeAndBackend) {
+  kernels::KernelTable floats = *kernels::reference_kernels();
+  floats.name = "floats only";
+  floats.cache_type = [](CacheType t) noexcept { return is_float(t.keys) && t.keys == t.values; };
+  LoadOptions o;
+  o.kv_type = "int8/fp8";
+  const auto refused = cache_type_of(o, floats);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().field, "--kv-type");
+  EXPECT_NE(refused.error().message.find("int8/fp8"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("floats only"), std::string::npos);
+  const ModelShape shape = *parse_shape("layers=2,kv_heads=2,head_dim=64,params=1e6", 16, true);
+  EXPECT_EQ(plan_memory(shape.weights, shape.spec, floats, o, uint64_t{1} << 30).error().code, ErrorCode::kUnsupported);
+  EXPECT_TRUE(plan_memory(shape.weights, shape.spec, *kernels::reference_kernels(), o, uint64_t{1} << 30).ok());
+}
+
 PlanReport plan(const char* memory, int sequences = 0) {
   PlanRequest r;
   r.load.random = "llama-8b";

@@ -31,8 +31,8 @@ struct Data {
   std::vector<float> q_norm, k_norm, cos, sin;
 
   // activations: what queries, keys and values are given in, and the results wanted in.
-  explicit Data(const AttentionCase& c, DType activations = DType::kF32) : c(c), activations(activations) {
-    Rng rng(11);
+  explicit Data(const AttentionCase& c, DType activations = DType::kF32, uint64_t seed = 11) : c(c), activations(activations) {
+    Rng rng(seed);
     const auto floats = [&](int n, int heads) {
       return from_type(activations, as_type(activations, random_floats(rng, size_t(n) * heads * c.head_dim)));
     };
@@ -153,7 +153,8 @@ struct Runner {
     for (int n : c.lengths) out.emplace_back(size_t(n) * c.q_heads * c.head_dim);
   }
 
-  void step(const std::vector<int>& begin, const std::vector<int>& end) {
+  // given: what the tokens are; other data than the runner's are drafts, say, that will be written over.
+  void step(const std::vector<int>& begin, const std::vector<int>& end, const Data& given) {
     const AttentionCase& c = d.c;
     const int hd = c.q_heads * c.head_dim, gd = c.kv_heads * c.head_dim;
     std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
@@ -162,9 +163,9 @@ struct Runner {
       const auto add = [&](std::vector<float>& to, const std::vector<float>& from, int width) {
         to.insert(to.end(), from.begin() + size_t(begin[s]) * width, from.begin() + size_t(end[s]) * width);
       };
-      add(q, d.q[s], hd);
-      add(k, d.k[s], gd);
-      add(v, d.v[s], gd);
+      add(q, given.q[s], hd);
+      add(k, given.k[s], gd);
+      add(v, given.v[s], gd);
       for (int p = begin[s]; p < end[s]; ++p) {
         positions.push_back(p);
         sequence_of.push_back(int32_t(s));
@@ -210,8 +211,8 @@ struct Runner {
                   size_t(end[s] - begin[s]) * hd * sizeof(float));
   }
 
-  // All tokens, at most `chunk` of each sequence a step.
-  void run(int chunk) {
+  // All tokens, at most `chunk` of each sequence a step; before each step, other tokens in its place and beyond.
+  void run(int chunk, const Data* drafts = nullptr) {
     std::vector<int> begin(d.c.lengths.size(), 0);
     for (bool more = true; more;) {
       std::vector<int> end;
@@ -220,7 +221,10 @@ struct Runner {
         end.push_back(std::min(d.c.lengths[s], begin[s] + chunk));
         more |= end[s] < d.c.lengths[s];
       }
-      step(begin, end);
+      std::vector<int> beyond;
+      for (size_t s = 0; s < begin.size(); ++s) beyond.push_back(std::min(d.c.lengths[s], end[s] + 5));
+      if (drafts) step(begin, beyond, *drafts);
+      step(begin, end, d);
       begin = end;
     }
   }
@@ -343,16 +347,24 @@ Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
   const bool slow = &t == reference_kernels() && c.lengths[0] > 500;
   Runner want(t, d, 1);
   want.run(1024);
+  const std::vector<uint8_t> want_keys = want.keys.read(want.context.get()), want_values = want.values.read(want.context.get());
+  const auto same = [&](Runner& r) {
+    for (size_t s = 0; s < c.lengths.size(); ++s)
+      if (bits_differ(r.out[s], want.out[s]) != 0) return false;
+    return r.keys.read(r.context.get()) == want_keys && r.values.read(r.context.get()) == want_values;
+  };
   for (int threads : {1, 2, 3})
     for (int chunk : {1, 3, 7, 33, 512}) {
       if (!t.host_memory && threads != 2) continue;  // no kernel runs on the host's threads
       if ((slow && threads != 2) || (chunk == 1 && threads == 3)) continue;
       Runner r(t, d, threads);
       r.run(chunk);
-      for (size_t s = 0; s < c.lengths.size(); ++s)
-        if (bits_differ(r.out[s], want.out[s]) != 0)
-          return {0, "other bits with chunks of " + std::to_string(chunk) + " and " + std::to_string(threads) + " threads"};
+      if (!same(r)) return {0, "other bits with chunks of " + std::to_string(chunk) + " and " + std::to_string(threads) + " threads"};
     }
+  const Data others(c, DType::kF32, 12);
+  Runner r(t, d, 2);
+  r.run(7, &others);
+  if (!same(r)) return {0, "other bits after drafts that were written over"};
   return {};
 }
 
@@ -459,7 +471,7 @@ std::vector<SpeedCase> speeds() {
 }  // namespace
 
 extern const KernelCheck check_attention{
-    "attention", "f32 cache 2e-5 (float sums), f16 2e-3, bf16 1.5e-2, fp8 3e-2, int8 5e-3, int4 5e-2 (a rotated key may round to its other neighbour; fp8's products may take bfloat16); chunks and threads: no bit",
+    "attention", "f32 cache 2e-5 (float sums), f16 2e-3, bf16 1.5e-2, fp8 3e-2, int8 5e-3, int4 5e-2 (a rotated key may round to its other neighbour; fp8's products may take bfloat16); chunks, threads and drafts written over: no bit, of results and cache",
     cases, speeds};
 
 }  // namespace sluice::lab
