@@ -72,6 +72,14 @@ void encode_group(const float* x, int n, uint8_t* codes, uint8_t* scales) {
   put_bf16(scales + 2, minimum);
 }
 
+void decode_group(const uint8_t* codes, const uint8_t* scales, int n, float* x) {
+  const float scale = get_bf16(scales), minimum = get_bf16(scales + 2);
+  for (int i = 0; i < n; ++i) {
+    const uint8_t byte = codes[i % (kCacheGroup / 2)];
+    x[i] = float(i < kCacheGroup / 2 ? byte & 15 : byte >> 4) * scale + minimum;
+  }
+}
+
 }  // namespace
 
 void encode_cache_row(CacheElement e, const float* x, int n, uint8_t* row) {
@@ -83,28 +91,21 @@ void encode_cache_row(CacheElement e, const float* x, int n, uint8_t* row) {
 }
 
 void decode_cache_row(CacheElement e, const uint8_t* row, int n, float* x) {
+  const uint8_t* scales = row + cache_code_bytes(e, n);
   if (e == CacheElement::kF32) {
     std::memcpy(x, row, size_t(n) * 4);
-    return;
-  }
-  const uint8_t* scales = row + cache_code_bytes(e, n);
-  for (int i = 0; i < n; ++i) {
-    const int group = i / kCacheGroup, at = i % kCacheGroup;
-    uint16_t h = 0;
-    if (is_float(e)) std::memcpy(&h, row + 2 * i, 2);
-    switch (e) {
-      case CacheElement::kF32: break;
-      case CacheElement::kF16: x[i] = half_to_float(h); break;
-      case CacheElement::kBF16: x[i] = bf16_to_float(h); break;
-      case CacheElement::kFp8: x[i] = e4m3_to_float(row[i]) * get_bf16(scales); break;
-      case CacheElement::kInt8: x[i] = float(int8_t(row[i])) * get_bf16(scales); break;
-      case CacheElement::kInt4: {
-        const uint8_t byte = row[group * (kCacheGroup / 2) + at % (kCacheGroup / 2)];
-        const int code = at < kCacheGroup / 2 ? byte & 15 : byte >> 4;
-        x[i] = float(code) * get_bf16(scales + 4 * group) + get_bf16(scales + 4 * group + 2);
-        break;
-      }
+  } else if (is_float(e)) {
+    for (int i = 0; i < n; ++i) {
+      uint16_t h;
+      std::memcpy(&h, row + 2 * i, 2);
+      x[i] = e == CacheElement::kF16 ? half_to_float(h) : bf16_to_float(h);
     }
+  } else if (e == CacheElement::kInt4) {
+    for (int g = 0; g < cache_groups(n); ++g)
+      decode_group(row + g * (kCacheGroup / 2), scales + 4 * g, std::min(kCacheGroup, n - g * kCacheGroup), x + g * kCacheGroup);
+  } else {
+    const float scale = get_bf16(scales);
+    for (int i = 0; i < n; ++i) x[i] = (e == CacheElement::kFp8 ? e4m3_to_float(row[i]) : float(int8_t(row[i]))) * scale;
   }
 }
 
