@@ -162,10 +162,9 @@ Status Calibration::run_layer(const Collector& collect, std::span<const format::
   batch.block_tokens = kBlockTokens;
   batch.num_prompts = 1;
   kernels::CacheView cache;
-  cache.dtype = DType::kF16;
   cache.keys = keys_.data();
   cache.values = values_.data();
-  cache.block_stride = size_t(kBlockTokens) * size_t(spec_.kv_heads) * size_t(spec_.head_dim) * 2;
+  cache.key_stride = cache.value_stride = size_t(kBlockTokens) * size_t(spec_.kv_heads) * cache_row_bytes(cache.type.keys, spec_.head_dim);
   const size_t floats = size_t(window_) * size_t(spec_.dim);
   for (size_t at = 0; at < tokens_.size() / size_t(window_) * floats; at += floats) {
     std::memcpy(activations_->x, residual_.as<float>() + at, floats * sizeof(float));

@@ -213,7 +213,7 @@ TEST_F(Quantize, WalkingLayerByLayerIsTheForwardPass) {
     kernels::CacheView v;
     v.keys = memory[size_t(2 * i)].data();
     v.values = memory[size_t(2 * i + 1)].data();
-    v.block_stride = block * 2;
+    v.key_stride = v.value_stride = block * 2;
     caches.push_back(v);
   }
   std::vector<int32_t> positions(32), zeros(32), query_begin{0, 32}, kv_len{32}, block_begin{0, 2}, block_ids{0, 1};
