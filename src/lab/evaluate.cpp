@@ -35,8 +35,9 @@ class Evaluation {
       SLUICE_ASSIGN(report_.needle, find_needles(haystack_, o_.needle_context, model_, *scorer_));
     }
     SLUICE_TRY(solve());
-    summarise();
-    judge();
+    summarise_scores(report_);
+    if (report_.has_reference) find_worst();
+    apply_gate(report_);
     return std::move(report_);
   }
 
@@ -139,32 +140,6 @@ class Evaluation {
     return {};
   }
 
-  std::vector<double> column(double (*of)(const TokenScore&)) const {
-    std::vector<double> out;
-    for (const TokenScore& s : report_.scores) out.push_back(of(s));
-    return out;
-  }
-
-  void summarise() {
-    report_.tokens = int64_t(report_.scores.size());
-    if (report_.scores.empty()) return;
-    const Estimate nll = estimate(column([](const TokenScore& s) { return s.nll; }));
-    report_.ppl = std::exp(nll.mean);
-    report_.ppl_error = report_.ppl * nll.error;
-    if (!report_.has_reference) return;
-    report_.reference_ppl = std::exp(estimate(column([](const TokenScore& s) { return s.reference_nll; })).mean);
-    const Estimate change = estimate(column([](const TokenScore& s) { return s.nll - s.reference_nll; }));
-    report_.ppl_ratio = {std::exp(change.mean), std::exp(change.mean) * change.error};
-    report_.top1 = estimate(column([](const TokenScore& s) { return s.same_top ? 1.0 : 0.0; }));
-    std::vector<double> kl = column([](const TokenScore& s) { return s.kl; });
-    report_.kl = estimate(kl);
-    std::sort(kl.begin(), kl.end());
-    report_.kl_median = quantile(kl, 0.5);
-    report_.kl_p99 = quantile(kl, 0.99);
-    report_.kl_max = kl.back();
-    find_worst();
-  }
-
   void find_worst() {
     std::vector<size_t> order(report_.scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -184,17 +159,6 @@ class Evaluation {
     }
   }
 
-  void judge() {
-    int found = 0, needles = 0;
-    for (const NeedleRow& r : report_.needle) found += r.found, needles += r.of;
-    for (GateCondition& g : report_.gate) {
-      const bool at_least = g.name == "top1" || g.name == "accuracy" || g.name == "needle";
-      g.value = g.name == "kl" ? report_.kl.mean : g.name == "kl_p99" ? report_.kl_p99 : g.name == "top1" ? report_.top1.mean : g.name == "ppl" ? report_.ppl
-                : g.name == "ppl_ratio" ? report_.ppl_ratio.mean : g.name == "accuracy" ? report_.accuracy : needles ? double(found) / needles : 0;
-      g.passed = at_least ? g.value >= g.limit : g.value <= g.limit;  // what is not a number does not pass
-    }
-  }
-
   const EvalOptions& o_;
   EvalDataOptions data_options_;
   LoadedModel model_, reference_;
@@ -205,7 +169,43 @@ class Evaluation {
   EvalReport report_;
 };
 
+std::vector<double> column(const EvalReport& r, double (*of)(const TokenScore&)) {
+  std::vector<double> out;
+  for (const TokenScore& s : r.scores) out.push_back(of(s));
+  return out;
+}
+
 }  // namespace
+
+void summarise_scores(EvalReport& r) {
+  r.tokens = int64_t(r.scores.size());
+  if (r.scores.empty()) return;
+  const Estimate nll = estimate(column(r, [](const TokenScore& s) { return s.nll; }));
+  r.ppl = std::exp(nll.mean);
+  r.ppl_error = r.ppl * nll.error;
+  if (!r.has_reference) return;
+  r.reference_ppl = std::exp(estimate(column(r, [](const TokenScore& s) { return s.reference_nll; })).mean);
+  const Estimate change = estimate(column(r, [](const TokenScore& s) { return s.nll - s.reference_nll; }));
+  r.ppl_ratio = {std::exp(change.mean), std::exp(change.mean) * change.error};
+  r.top1 = estimate(column(r, [](const TokenScore& s) { return s.same_top ? 1.0 : 0.0; }));
+  std::vector<double> kl = column(r, [](const TokenScore& s) { return s.kl; });
+  r.kl = estimate(kl);
+  std::sort(kl.begin(), kl.end());
+  r.kl_median = quantile(kl, 0.5);
+  r.kl_p99 = quantile(kl, 0.99);
+  r.kl_max = kl.back();
+}
+
+void apply_gate(EvalReport& r) {
+  int found = 0, needles = 0;
+  for (const NeedleRow& n : r.needle) found += n.found, needles += n.of;
+  for (GateCondition& g : r.gate) {
+    const bool at_least = g.name == "top1" || g.name == "accuracy" || g.name == "needle";
+    g.value = g.name == "kl" ? r.kl.mean : g.name == "kl_p99" ? r.kl_p99 : g.name == "top1" ? r.top1.mean : g.name == "ppl" ? r.ppl : g.name == "ppl_ratio" ? r.ppl_ratio.mean
+              : g.name == "accuracy" ? r.accuracy : needles ? double(found) / needles : 0;
+    g.passed = at_least ? g.value >= g.limit : g.value <= g.limit;  // what is not a number does not pass
+  }
+}
 
 bool EvalReport::passed() const {
   return std::all_of(gate.begin(), gate.end(), [](const GateCondition& g) { return g.passed; });

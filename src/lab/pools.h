@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "draft/speculator.h"
 #include "lab/loaded_model.h"
 
 namespace sluice::lab {
@@ -37,6 +38,7 @@ struct LoadedPool {
   LoadedModel model;
   std::vector<int> cores;                     // empty: any
   int gate_member = -1;                       // among pools that share cores, in their order; -1: it shares none
+  std::shared_ptr<draft::Speculator> speculator{};  // of trials; or none
 };
 
 // Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say. loaded: weights that are

@@ -7,12 +7,10 @@ namespace {
 
 constexpr double kMostOfFree = 0.25;  // of a host's free memory that the draft model's cache may take
 
-std::string mode_of(const SpeculateOptions& o) { return !o.mode.empty() ? o.mode : o.draft.empty() ? "off" : "auto"; }
-
 }  // namespace
 
 Status check_speculation(const SpeculateOptions& o) {
-  const std::string mode = mode_of(o);
+  const std::string mode = o.chosen();
   if (mode != "off" && mode != "ngram" && mode != "draft" && mode != "auto") return invalid("'" + mode + "' is none of off, ngram, draft, auto", "--speculate");
   if (mode == "draft" && o.draft.empty()) return invalid("draft needs a draft model: give --draft MODEL", "--speculate");
   if (o.max_drafts < 1 || o.max_drafts > sched::kMaxDrafts)
@@ -49,7 +47,7 @@ Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& opt
 
 Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& target, const LoadedModel* m, const SpeculateOptions& o, const Clock* clock) {
   SLUICE_TRY(check_speculation(o));
-  const std::string mode = mode_of(o);
+  const std::string mode = o.chosen();
   if (mode == "off") return std::shared_ptr<draft::Speculator>();
   draft::SpeculatorOptions s;
   s.lookups = mode != "draft";

@@ -16,6 +16,7 @@ struct SpeculateOptions {
   int max_drafts = 8;
   int fixed = -1;             // draft::SpeculatorOptions
   bool suffix = true;
+  std::string chosen() const { return !mode.empty() ? mode : draft.empty() ? "off" : "auto"; }
   bool needs_draft() const { return !draft.empty() && mode != "off" && mode != "ngram"; }
 };
 

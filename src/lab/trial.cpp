@@ -88,6 +88,7 @@ Result<std::unique_ptr<Trial>> Trial::start(std::vector<LoadedPool> pools, const
       o.gate_member = pool.gate_member;
       pool.model.device.depth = 1;
     }
+    o.speculator = std::move(pool.speculator);
     const OnCores here(pool.cores);
     SLUICE_ASSIGN(auto executor, pool.model.make_executor());
     auto engine = std::make_unique<engine::Engine>(o, pool.model.tokenizer, std::move(executor), &trial->clock_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lab/loaded_model.h"
+#include "lab/speculation.h"
 #include "lab/trial.h"
 
 namespace sluice::lab {
@@ -20,6 +21,8 @@ struct TuneOptions {
   UserRequestOptions data;
   std::string memory;                   // "8GiB": for everything; "": as a server would take
   std::vector<std::string> candidates;  // other files of the same model
+  std::string gate = "kl=0.02,top1=0.95";  // on the user's prompts, what another file or type of cache must hold to (lab/evaluate.h)
+  SpeculateOptions speculate;           // a draft model to try, and how the beginning speculates
   double rate = 0;                      // requests a second for latency; 0: half of what the beginning can do
   double budget_s = 300;                // about; what is left over at its end is skipped
   uint64_t seed = 1;
@@ -35,6 +38,7 @@ struct TuneCandidate {
   double ratio = 0, ratio_min = 0, ratio_max = 0;  // better than what was, so many times; 0: not measured
   bool taken = false;
   std::string why;                      // it was not taken, or not measured
+  std::string judged;                   // its quality on the user's prompts, where that was looked at
 };
 
 struct TuneStep {

@@ -49,7 +49,7 @@ std::string step_section(const TuneStep& step) {
   std::string out = "<h2>" + escaped(step.name) + "</h2>\n<p>" + escaped(step.result) + "</p>\n" + plot(step);
   std::string rows;
   for (const TuneCandidate& c : step.candidates)
-    if (!c.why.empty()) rows += "<li>" + escaped(c.setting) + ": " + escaped(c.why) + "</li>\n";
+    if (!c.why.empty() || !c.judged.empty()) rows += "<li>" + escaped(c.setting) + ": " + escaped(c.why) + (c.why.empty() || c.judged.empty() ? "" : "; ") + escaped(c.judged) + "</li>\n";
   if (!rows.empty()) out += "<ul class=dim>\n" + rows + "</ul>\n";
   if (step.before.requests > 0) out += figures_table({{"before", &step.before}, {"after", &step.after}});
   return out;

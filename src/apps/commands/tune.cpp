@@ -22,7 +22,9 @@ class Tune final : public Invocation {
     f.add("--output-tokens", o_.data.output_tokens, "of requests that say none: a number or a distribution");
     f.add("--divide-lengths", o_.data.divide_lengths, "of a trace: lengths are divided by this");
     f.add("--memory", o_.memory, "memory for everything, such as 8GiB (default: as serve takes)");
-    f.add("--candidate", o_.candidates, "another file of the same model, to compare its speed");
+    f.add("--candidate", o_.candidates, "another file of the same model, taken where it is faster and --gate lets it through");
+    f.add("--gate", o_.gate, "what other files and types of cache must hold to on your prompts: kl, kl_p99, top1, ppl_ratio");
+    declare_speculation(f, o_.speculate);
     f.add("--rate", o_.rate, "latency: requests a second (0: half of what can be served)");
     f.add("--budget-s", o_.budget_s, "seconds that measuring may take, about");
     f.add("--seed", o_.seed, "of arrivals and lengths");
@@ -63,6 +65,7 @@ class Tune final : public Invocation {
         Json j{{"setting", c.setting}, {"taken", c.taken}};
         if (c.ratio > 0) j.update({{"ratio", c.ratio}, {"ratio_min", c.ratio_min}, {"ratio_max", c.ratio_max}, {"figures", figures_json(c.figures)}});
         if (!c.why.empty()) j["why"] = c.why;
+        if (!c.judged.empty()) j["quality"] = c.judged;
         candidates.push_back(std::move(j));
       }
       Json step{{"name", s.name}, {"result", s.result}, {"candidates", candidates}};
