@@ -150,6 +150,8 @@ Status Tuner::last_comparison() {
       r_.result = "All together were " + shown(r_.gain) + " times as good as the beginning: dropped, the beginning stays.";
       std::erase_if(r_.config, [](const FlagValue& f) { return f.first != "kv-memory"; });
       current_ = beginning_;
+      r_.end = r_.beginning;
+      r_.gain = r_.gain_min = r_.gain_max = 1;
     }
   }
   // A beginning that is not what `serve` does by itself is part of the advice.
