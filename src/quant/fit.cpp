@@ -12,7 +12,7 @@ extern const FitKernels fit_kernels_base, fit_kernels_avx2;
 
 const FitKernels* fit_kernels_of(const char* isa) {
   if (std::strcmp(isa, "base") == 0) return &fit_kernels_base;
-  return std::strcmp(isa, "avx2") == 0 && __builtin_cpu_supports("avx2") ? &fit_kernels_avx2 : nullptr;
+  return std::strcmp(isa, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &fit_kernels_avx2 : nullptr;
 }
 const FitKernels& fit_kernels() {
   static const FitKernels& best = fit_kernels_of("avx2") ? fit_kernels_avx2 : fit_kernels_base;
@@ -29,17 +29,19 @@ void element_weights(const float* importance, float unit, int count, float* out)
 
 }  // namespace
 
-void fit_block(const BlockShape& shape, const float* x, const float* weights, BlockCodes& out) {
-  if (shape.integer_scales()) fit_kernels().super(shape, x, weights, out);
-  else fit_kernels().simple(shape, x, weights, 1, &out);
+namespace {
+
+// What one unit of importance counts: its mean becomes 1.
+float unit_of(const float* importance, size_t cols) {
+  double sum = 0;
+  for (size_t k = 0; importance && k < cols; ++k) sum += importance[k];
+  return sum > 0 ? float(double(cols) / sum) : 0;
 }
 
-void fit(const WeightFormat& f, const float* src, const float* importance, uint8_t* dst, size_t rows, size_t cols) {
-  if (!f.shape) return f.encode(src, dst, rows * cols);
-  double mean = 0;
-  for (size_t k = 0; importance && k < cols; ++k) mean += importance[k];
-  const float unit = mean > 0 ? float(double(cols) / mean) : 0;
-  const BlockShape& shape = *f.shape;
+// The blocks of rows x cols values, a few at a time: sink(first block, count, codes).
+template <class Sink>
+void fit_blocks(const BlockShape& shape, const float* src, const float* importance, size_t rows, size_t cols, const Sink& sink) {
+  const float unit = unit_of(importance, cols);
   const size_t elements = size_t(shape.elements), blocks = rows * cols / elements;
   const size_t batch = shape.integer_scales() ? 1 : kLanes;
   BlockCodes codes[kLanes];
@@ -52,8 +54,21 @@ void fit(const WeightFormat& f, const float* src, const float* importance, uint8
     }
     if (shape.integer_scales()) fit_kernels().super(shape, src + b * elements, weights, codes[0]);
     else fit_kernels().simple(shape, src + b * elements, weights, int(count), codes);
-    for (size_t i = 0; i < count; ++i) f.pack(codes[i], dst + (b + i) * size_t(f.block_bytes));
+    sink(b, count, codes);
   }
+}
+
+}  // namespace
+
+void fit_codes(const BlockShape& shape, const float* x, const float* importance, size_t count, BlockCodes* out) {
+  fit_blocks(shape, x, importance, 1, count, [&](size_t b, size_t n, const BlockCodes* codes) { std::copy(codes, codes + n, out + b); });
+}
+
+void fit(const WeightFormat& f, const float* src, const float* importance, uint8_t* dst, size_t rows, size_t cols) {
+  if (!f.shape) return f.encode(src, dst, rows * cols);
+  fit_blocks(*f.shape, src, importance, rows, cols, [&](size_t b, size_t n, const BlockCodes* codes) {
+    for (size_t i = 0; i < n; ++i) f.pack(codes[i], dst + (b + i) * size_t(f.block_bytes));
+  });
 }
 
 size_t first_unfit(const float* x, size_t count) {

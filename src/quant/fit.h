@@ -14,8 +14,8 @@ namespace sluice::quant {
 // Encodes rows x cols values (cols a multiple of the block's elements), all finite and at most kLargestHalf in size.
 // importance: of the columns, not negative, or nullptr: all alike. Formats without a shape (plain floats) are encoded as they are.
 void fit(const WeightFormat& format, const float* src, const float* importance, uint8_t* dst, size_t rows, size_t cols);
-// One block's codes. weights: of its elements, all above 0.
-void fit_block(const BlockShape& shape, const float* x, const float* weights, BlockCodes& out);
+// The same choice for one row of `count` values, not packed: count / shape.elements blocks.
+void fit_codes(const BlockShape& shape, const float* x, const float* importance, size_t count, BlockCodes* out);
 
 // Index of the first value that no block can hold (NaN, infinite, or beyond kLargestHalf), or count.
 size_t first_unfit(const float* x, size_t count);

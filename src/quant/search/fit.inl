@@ -3,6 +3,8 @@
 
 #include "quant/search/group_fit.inl"
 #include "quant/search/super_fit.inl"
+#include "quant/search/long_fit.inl"
+#include "quant/search/round_block.inl"
 
 namespace sluice::quant {
 namespace {
@@ -12,7 +14,7 @@ void fit_simple(const BlockShape& shape, const float* x, const float* weights, i
   Tile<32> t;
   t.load(x, weights, count);
   const Grid grid(shape);
-  GroupFit f = fit_group<32, kOffset>(t, grid, shape);
+  GroupFit f = fit_group<kOffset>(t, grid, shape);
   // What the file can hold, and the levels for that.
   f.s = as_half(f.s);
   f.m = as_half(f.m);
@@ -44,6 +46,8 @@ void super(const BlockShape& shape, const float* x, const float* weights, BlockC
 
 }  // namespace
 
-extern const FitKernels SLUICE_FIT_KERNELS{simple, super};
+void SLUICE_ADD_PRODUCTS(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
+
+extern const FitKernels SLUICE_FIT_KERNELS{simple, super, long_group, SLUICE_ADD_PRODUCTS, round_block};
 
 }  // namespace sluice::quant

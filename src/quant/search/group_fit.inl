@@ -31,10 +31,10 @@ SLUICE_INLINE void solve(const Moments& a, const GroupSums& g, bool free, V& s, 
   m = pick(good & ~bare, base, pick(good, V{}, m));
 }
 
-template <int G, bool kOffset, class Grid>
-SLUICE_INLINE void try_start(const Tile<G>& t, const Grid& grid, const GroupSums& g, bool free, V s, V m, int passes, GroupFit& best) {
+template <bool kOffset, class T, class Grid>
+SLUICE_INLINE void try_start(const T& t, const Grid& grid, const GroupSums& g, bool free, V s, V m, int passes, GroupFit& best) {
   for (int pass = 0;; ++pass) {
-    const Moments a = moments_at<G, kOffset>(t, grid, s, m);
+    const Moments a = moments_at<kOffset>(t, grid, s, m);
     const Mask better = a.error < best.error;
     best.s = pick(better, s, best.s);
     best.m = pick(better, m, best.m);
@@ -44,10 +44,10 @@ SLUICE_INLINE void try_start(const Tile<G>& t, const Grid& grid, const GroupSums
   }
 }
 
-template <int G>
-SLUICE_INLINE GroupSums group_sums(const Tile<G>& t) {
+template <class T>
+SLUICE_INLINE GroupSums group_sums(const T& t) {
   GroupSums g;
-  for (int i = 0; i < G; ++i) {
+  for (int i = 0; i < t.size(); ++i) {
     g.w += t.w[i];
     g.wx += t.w[i] * t.x[i];
   }
@@ -57,12 +57,12 @@ SLUICE_INLINE GroupSums group_sums(const Tile<G>& t) {
 // How far starts go beyond the scale that just spans the values, in levels: clipping pays where levels are few.
 constexpr int kStarts = 9, kLastPasses = 2;
 
-template <int G, bool kOffset, class Grid>
-GroupFit fit_group(const Tile<G>& t, const Grid& grid, const BlockShape& shape) {
+template <bool kOffset, class T, class Grid>
+GroupFit fit_group(const T& t, const Grid& grid, const BlockShape& shape) {
   const GroupSums g = group_sums(t);
   const bool free = !shape.integer_scales();
   V lo = t.x[0], hi = t.x[0];
-  for (int i = 1; i < G; ++i) lo = least(lo, t.x[i]), hi = most(hi, t.x[i]);
+  for (int i = 1; i < t.size(); ++i) lo = least(lo, t.x[i]), hi = most(hi, t.x[i]);
   const float low = shape.level_value(shape.min_level), high = shape.level_value(shape.max_level);
   GroupFit best;
   best.error = all(INFINITY);
@@ -70,18 +70,18 @@ GroupFit fit_group(const Tile<G>& t, const Grid& grid, const BlockShape& shape) 
     if (!free) lo = least(lo, V{});
     for (int k = 0; k < kStarts; ++k) {
       const float levels = high + (float(k) - 2) * (high > 8 ? 0.4f : 0.2f);
-      try_start<G, true>(t, grid, g, free, (hi - lo) * (1 / levels), lo, 1, best);
+      try_start<true>(t, grid, g, free, (hi - lo) * (1 / levels), lo, 1, best);
     }
   } else {
     // The value furthest from zero at either end of the levels.
     const V far = pick(-lo > hi, lo, hi);
     for (int k = 0; k < kStarts; ++k) {
       const float by = 1 + (float(k) - 2) * 0.06f;
-      try_start<G, false>(t, grid, g, free, far * (by / low), V{}, 1, best);
-      if (low > -100 || shape.codebook) try_start<G, false>(t, grid, g, free, far * (by / high), V{}, 1, best);
+      try_start<false>(t, grid, g, free, far * (by / low), V{}, 1, best);
+      if (low > -100 || shape.codebook) try_start<false>(t, grid, g, free, far * (by / high), V{}, 1, best);
     }
   }
-  try_start<G, kOffset>(t, grid, g, free, best.s, best.m, kLastPasses, best);
+  try_start<kOffset>(t, grid, g, free, best.s, best.m, kLastPasses, best);
   return best;
 }
 

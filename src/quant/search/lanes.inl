@@ -23,6 +23,11 @@ SLUICE_INLINE V size_of(V a) { return a < 0 ? -a : a; }
 SLUICE_INLINE V rounded(V v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
 // 1 / v where v is large enough for a good inverse, else 0.
 SLUICE_INLINE V inverse(V v) { return pick(size_of(v) > 0x1p-60f, 1.0f / v, V{}); }
+SLUICE_INLINE V load(const float* p) {
+  V v;
+  __builtin_memcpy(&v, p, sizeof v);
+  return v;
+}
 SLUICE_INLINE float sum_of(V v) {
   float s = 0;
   for (int l = 0; l < kLanes; ++l) s += v[l];
@@ -32,6 +37,7 @@ SLUICE_INLINE float sum_of(V v) {
 // The groups' values and weights, element by element.
 template <int G>
 struct Tile {
+  static constexpr int size() { return G; }
   V x[G], w[G];
   void load(const float* values, const float* weights, int count) {
     for (int i = 0; i < G; ++i)
@@ -42,10 +48,18 @@ struct Tile {
   }
 };
 
+// Groups of any length up to kMaxGroup, with the same weights in every lane.
+struct LongTile {
+  int n = 0;
+  V x[kMaxGroup], w[kMaxGroup];
+  int size() const { return n; }
+};
+
 // Level grids: nearest(v) is the value of the level nearest to v.
 struct Uniform {
   V lo, hi;
   explicit Uniform(const BlockShape& s) : lo(all(float(s.min_level))), hi(all(float(s.max_level))) {}
+  Uniform(V lo, V hi) : lo(lo), hi(hi) {}
   SLUICE_INLINE V clamp(V v, V lo, V hi) { return least(most(v, lo), hi); }
   [[gnu::always_inline]] inline V nearest(V v) const { return rounded(clamp(v, lo, hi)); }
   int level(float value) const { return int(value); }
@@ -75,11 +89,11 @@ struct Moments {
 };
 struct GroupSums { V w{}, wx{}; };
 
-template <int G, bool kOffset, class Grid>
-SLUICE_INLINE V error_at(const Tile<G>& t, const Grid& grid, V s, V m) {
+template <bool kOffset, class T, class Grid>
+SLUICE_INLINE V error_at(const T& t, const Grid& grid, V s, V m) {
   const V inv = inverse(s);
   V error{};
-  for (int i = 0; i < G; ++i) {
+  for (int i = 0; i < t.size(); ++i) {
     const V x = kOffset ? t.x[i] - m : t.x[i];
     const V r = s * grid.nearest(x * inv) - x;
     error += t.w[i] * r * r;
@@ -87,11 +101,11 @@ SLUICE_INLINE V error_at(const Tile<G>& t, const Grid& grid, V s, V m) {
   return error;
 }
 
-template <int G, bool kOffset, class Grid>
-SLUICE_INLINE Moments moments_at(const Tile<G>& t, const Grid& grid, V s, V m) {
+template <bool kOffset, class T, class Grid>
+SLUICE_INLINE Moments moments_at(const T& t, const Grid& grid, V s, V m) {
   const V inv = inverse(s);
   Moments a;
-  for (int i = 0; i < G; ++i) {
+  for (int i = 0; i < t.size(); ++i) {
     const V x = kOffset ? t.x[i] - m : t.x[i];
     const V q = grid.nearest(x * inv), r = s * q - x, wq = t.w[i] * q;
     a.error += t.w[i] * r * r;

@@ -14,7 +14,7 @@ class SuperFit {
   }
 
   void run(BlockCodes& out) {
-    for (int t = 0; t < kTiles; ++t) real_[t] = fit_group<G, kOffset>(tiles_[t], grid_, shape_);
+    for (int t = 0; t < kTiles; ++t) real_[t] = fit_group<kOffset>(tiles_[t], grid_, shape_);
     best_.error = INFINITY;
     for (int start = 0; start < kUnitStarts; ++start) {
       State s;
@@ -76,7 +76,7 @@ class SuperFit {
         for (int j = kOffset ? -1 : 0; j <= (kOffset ? 1 : 0); ++j) {
           const V sc = least(most(scale + float(i), all(lo)), all(hi));
           const V of = least(most(offset + float(j), V{}), all(top));
-          const V error = error_at<G, kOffset>(tiles_[t], grid_, sc * s.d, of * s.m);
+          const V error = error_at<kOffset>(tiles_[t], grid_, sc * s.d, of * s.m);
           const Mask better = error < best;
           best = pick(better, error, best);
           s.scale[t] = pick(better, sc, s.scale[t]);
@@ -91,7 +91,7 @@ class SuperFit {
   bool refine_units(State& s) {
     float aa = 0, ab = 0, bb = 0, ax = 0, bx = 0;
     for (int t = 0; t < kTiles; ++t) {
-      const Moments a = moments_at<G, kOffset>(tiles_[t], grid_, s.scale[t] * s.d, s.offset[t] * s.m);
+      const Moments a = moments_at<kOffset>(tiles_[t], grid_, s.scale[t] * s.d, s.offset[t] * s.m);
       aa += sum_of(s.scale[t] * s.scale[t] * a.wqq);
       ax += sum_of(s.scale[t] * a.wxq);
       if constexpr (kOffset) {
