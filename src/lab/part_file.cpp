@@ -108,6 +108,16 @@ Status PartFile::write(uint64_t offset, std::span<const uint8_t> bytes) {
   return write_all(fd_, bytes.data(), bytes.size(), int64_t(offset)) ? Status{} : Status(failed(path_ + ".part"));
 }
 
+Status PartFile::read(uint64_t offset, std::span<uint8_t> bytes) const {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t n = ::pread(fd_, bytes.data() + at, bytes.size() - at, off_t(offset + at));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return failed(path_ + ".part");
+    at += size_t(n);
+  }
+  return {};
+}
+
 Status PartFile::mark(size_t piece) {
   const std::string line = std::to_string(piece) + "\n";
   if (!write_all(journal_, line.data(), line.size(), -1)) return failed(path_ + ".journal");

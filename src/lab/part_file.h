@@ -22,6 +22,7 @@ class PartFile {
   bool resumed() const { return resumed_; }
   bool done(size_t piece) const { return done_[piece]; }
   Status write(uint64_t offset, std::span<const uint8_t> bytes);
+  Status read(uint64_t offset, std::span<uint8_t> bytes) const;  // what was written
   Status mark(size_t piece);
   // What was saved last, of the same fingerprint and undamaged; number is the caller's.
   Status save_state(int number, std::span<const float> values);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "lab/calibration.h"
@@ -12,6 +13,7 @@
 #include "lab/part_file.h"
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
+#include "quant/calibrate/error_feedback.h"
 #include "quant/fit.h"
 
 namespace sluice::lab {
@@ -22,6 +24,13 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 
 constexpr size_t kChunkElements = size_t{1} << 17;  // that a thread decodes, quantises and writes at a time
 constexpr int kColumnsPerTask = 256;
+constexpr size_t kRowsTogether = 8;  // that error feedback rounds side by side
+
+// What calibration says of a matrix's inputs: how much each column counts and, for error feedback, how columns go together.
+struct Inputs {
+  std::vector<float> importance;
+  std::optional<quant::FeedbackFactor> factor;
+};
 
 std::string shown_value(float v) { return std::isnan(v) ? "NaN" : std::isinf(v) ? (v > 0 ? "infinity" : "-infinity") : std::to_string(v); }
 
@@ -56,8 +65,7 @@ class Quantizer {
     std::vector<float> state;
     if (out_.resumed() && out_.load_state(number, state)) calibration->restore(number, state);
     while (calibration->next_layer() < calibration->spec().num_layers) SLUICE_TRY(layer(*calibration));
-    const std::vector<float> head = head_importance(*calibration);
-    if (head.empty()) return bad_file("output_norm.weight: missing, or of another shape");
+    SLUICE_ASSIGN(const Inputs head, head_inputs(*calibration));
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       // A tied embedding is the head too; one that is not is only looked up.
       const bool is_head = input(i).name == "output.weight" || (input(i).name == "token_embd.weight" && !plan_.file->find("output.weight"));
@@ -71,19 +79,58 @@ class Quantizer {
     const int layer = c.next_layer();
     SLUICE_TRY(out_.save_state(layer, c.state()));
     const auto start = Clock::now();
-    std::map<Site, quant::ColumnSquares> squares;
-    SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) {
-      quant::ColumnSquares& s = squares.try_emplace(site, cols).first->second;
-      add_squares(c, s, rows, count);
-    }));
-    std::map<Site, std::vector<float>> importance;
-    for (const auto& [site, s] : squares) importance[site] = s.mean(tokens_.size());
+    auto inputs = plan_.method == "gptq" ? inputs_together(c) : inputs_apart(c);
+    if (!inputs.ok()) return inputs.error();
     calibration_seconds_ += since(start);
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       Site site{};
-      if (site_of(input(i).name, site) == layer && int64_t(importance[site].size()) == input(i).cols()) SLUICE_TRY(tensor(i, &importance[site]));
+      if (site_of(input(i).name, site) != layer) continue;
+      const Inputs& x = (*inputs)[site];
+      if (int64_t(x.importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &x));
     }
+    if (plan_.method == "gptq") SLUICE_TRY(pass_on(c));
     plan_.file->keep_only(nullptr);
+    return {};
+  }
+
+  // How much each column counts; the layer's outputs go on.
+  Result<std::map<Site, Inputs>> inputs_apart(Calibration& c) {
+    std::map<Site, quant::ColumnSquares> squares;
+    SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) { add_squares(c, squares.try_emplace(site, cols).first->second, rows, count); }));
+    std::map<Site, Inputs> inputs;
+    for (const auto& [site, s] : squares) inputs[site].importance = s.mean(tokens_.size());
+    return inputs;
+  }
+  // How columns go together, too; what goes on is decided once the layer is rounded.
+  Result<std::map<Site, Inputs>> inputs_together(Calibration& c) {
+    const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
+    std::map<Site, quant::Hessian> hessians;
+    const auto collect = [&](Site site, const float* rows, int count, int cols) { hessians.try_emplace(site, cols).first->second.add(rows, count, parallel); };
+    SLUICE_TRY(c.run_layer(collect, {}, false));
+    std::map<Site, Inputs> inputs;
+    for (auto at = hessians.begin(); at != hessians.end(); at = hessians.erase(at)) {
+      Inputs& x = inputs[at->first];
+      x.importance = at->second.diagonal();
+      SLUICE_ASSIGN(x.factor, quant::factorize(at->second, {}, parallel));
+    }
+    return inputs;
+  }
+  // The next layer learns from what this one has become.
+  Status pass_on(Calibration& c) {
+    const auto start = Clock::now();
+    std::vector<std::vector<uint8_t>> bytes;
+    std::vector<format::TensorEntry> rounded;
+    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
+      Site site{};
+      if (site_of(input(i).name, site) != c.next_layer()) continue;
+      format::TensorEntry t = plan_.tensors[i];
+      bytes.emplace_back(size_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())));
+      SLUICE_TRY(out_.read(plan_.layout.offsets[i], bytes.back()));
+      t.bytes = bytes.back();
+      rounded.push_back(std::move(t));
+    }
+    SLUICE_TRY(c.run_layer(nullptr, rounded));
+    calibration_seconds_ += since(start);
     return {};
   }
 
@@ -93,26 +140,26 @@ class Quantizer {
                [&](int i) { s.add(rows, count, i * kColumnsPerTask, std::min(cols, (i + 1) * kColumnsPerTask)); });
   }
 
-  std::vector<float> head_importance(Calibration& c) {
+  Result<Inputs> head_inputs(Calibration& c) {
     quant::ColumnSquares s(c.spec().dim);
-    const Status ok = c.run_head([&](const float* rows, int count) { add_squares(c, s, rows, count); });
-    return ok.ok() ? s.mean(tokens_.size()) : std::vector<float>();
+    SLUICE_TRY(c.run_head([&](const float* rows, int count) { add_squares(c, s, rows, count); }));
+    return Inputs{s.mean(tokens_.size()), {}};
   }
 
   // Threads take chunks of rows; each row's bytes have their place in the file.
-  Status tensor(size_t i, const std::vector<float>* importance) {
+  Status tensor(size_t i, const Inputs* inputs) {
     if (out_.done(i)) return {};
     if (stopped()) return cancelled();
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
     tell(to.name);
-    const size_t rows = size_t(in.rows()), cols = size_t(in.cols()), chunk = std::max<size_t>(1, kChunkElements / cols);
+    const size_t rows = size_t(in.rows()), cols = size_t(in.cols()), chunk = std::max<size_t>(1, kChunkElements / cols / kRowsTogether) * kRowsTogether;
     std::atomic<size_t> next{0};
     std::atomic<bool> failed{false};
     std::mutex mutex;
     Status status;
     const auto work = [&] {
       for (size_t row; !failed && (row = next.fetch_add(chunk)) < rows;) {
-        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), importance);
+        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), inputs);
         if (s.ok()) continue;
         const std::lock_guard lock(mutex);
         if (!failed.exchange(true)) status = std::move(s);
@@ -127,7 +174,7 @@ class Quantizer {
     return out_.mark(i);
   }
 
-  Status rows_of(size_t i, size_t row, size_t count, const std::vector<float>* importance) {
+  Status rows_of(size_t i, size_t row, size_t count, const Inputs* inputs) {
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
     const size_t cols = size_t(in.cols()), stride = quant::row_bytes(*to.weight_format, cols);
     const uint64_t at = plan_.layout.offsets[i] + row * stride;
@@ -141,7 +188,8 @@ class Quantizer {
     if (const size_t bad = quant::first_unfit(x.data(), x.size()); bad < x.size())
       return bad_file(in.name + ": element " + std::to_string(row * cols + bad) + " (row " + std::to_string(row + bad / cols) + ", column " + std::to_string(bad % cols) +
                       ") is " + shown_value(x[bad]) + "; weights must be finite and at most 65504 in size");
-    quant::fit(*to.weight_format, x.data(), importance ? importance->data() : nullptr, bytes.data(), count, cols);
+    if (inputs && inputs->factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *inputs->factor, x.data(), inputs->importance, int(count), bytes.data());
+    else quant::fit(*to.weight_format, x.data(), inputs ? inputs->importance.data() : nullptr, bytes.data(), count, cols);
     to.weight_format->decode(bytes.data(), y.data(), y.size());
     double error = 0, square = 0;
     for (size_t k = 0; k < x.size(); ++k) {

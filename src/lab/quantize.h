@@ -21,7 +21,7 @@ struct QuantizeProgress {
 struct QuantizeOptions {
   std::string input, output;         // a .gguf, or a folder of safetensors; a .gguf
   std::string type = "q4_k_m";       // a mix (quant/mixes.h)
-  std::string method;                // rtn or imatrix; "": imatrix with a calibration text, else rtn
+  std::string method;                // rtn, imatrix or gptq; "": imatrix with a calibration text, else rtn
   std::string calibrate;             // a text; "" none
   int window = 512;                  // tokens that are read together
   int max_tokens = 0;                // of the calibration text; 0: all

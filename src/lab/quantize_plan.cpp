@@ -65,7 +65,7 @@ Result<quant::MixedModel> describe_model(const format::WeightFile& file, bool ca
 
 Result<std::string> choose_method(const QuantizeOptions& o) {
   const std::string method = !o.method.empty() ? o.method : o.calibrate.empty() ? "rtn" : "imatrix";
-  if (method != "rtn" && method != "imatrix") return invalid("'" + method + "' is neither rtn nor imatrix", "--method");
+  if (method != "rtn" && method != "imatrix" && method != "gptq") return invalid("'" + method + "' is none of rtn, imatrix and gptq", "--method");
   if (method != "rtn" && o.calibrate.empty()) return invalid("'" + method + "' needs a calibration text (--calibrate FILE)", "--method");
   if (method == "rtn" && !o.calibrate.empty()) return invalid("rtn takes no calibration text", "--calibrate");
   return method;

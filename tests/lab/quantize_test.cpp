@@ -158,8 +158,12 @@ TEST_F(Quantize, CalibratedFilesAreFittedToWhatMatricesAreFed) {
 }
 
 // Interrupted after any number of tensors, with another number of threads each time: the same bytes at the end.
-TEST_F(Quantize, GoesOnAfterInterruptionsToTheSameBytes) {
+class QuantizeBy : public Quantize, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Methods, QuantizeBy, testing::Values("imatrix", "gptq"));
+
+TEST_P(QuantizeBy, GoesOnAfterInterruptionsToTheSameBytes) {
   o_.calibrate = path("text.txt");
+  o_.method = GetParam();
   ASSERT_TRUE(quantize(o_).ok());
   const std::string wanted = bytes_of("out.gguf");
   o_.output = path("again.gguf");
