@@ -21,10 +21,17 @@ const FitKernels& fit_kernels() {
 
 namespace {
 
-// What the error of each element of a block counts: importances relative to their mean, so that any unit of them will do, and
-// none quite zero.
-void element_weights(const float* importance, float unit, int count, float* out) {
-  for (int i = 0; i < count; ++i) out[i] = importance ? importance[i] * unit + 1e-4f : 1;
+// What the error of each element of a block counts. Importances are relative to their mean, so that any unit of them will do, and none
+// is quite zero. Without any: the larger weights of a block count more (see fit.h).
+void element_weights(const float* x, const float* importance, float unit, int count, float* out) {
+  if (importance) {
+    for (int i = 0; i < count; ++i) out[i] = importance[i] * unit + 1e-4f;
+    return;
+  }
+  float square = 0;
+  for (int i = 0; i < count; ++i) square += x[i] * x[i];
+  const float inverse = square > 1e-30f ? float(count) / square : 0;
+  for (int i = 0; i < count; ++i) out[i] = 1 + x[i] * x[i] * inverse;
 }
 
 }  // namespace
@@ -50,7 +57,7 @@ void fit_blocks(const BlockShape& shape, const float* src, const float* importan
     const size_t count = std::min(batch, blocks - b);
     for (size_t i = 0; i < count; ++i) {
       const size_t at = (b + i) * elements;
-      element_weights(importance ? importance + at % cols : nullptr, unit, int(elements), weights + i * elements);
+      element_weights(src + at, importance ? importance + at % cols : nullptr, unit, int(elements), weights + i * elements);
     }
     if (shape.integer_scales()) fit_kernels().super(shape, src + b * elements, weights, codes[0]);
     else fit_kernels().simple(shape, src + b * elements, weights, int(count), codes);

@@ -71,20 +71,39 @@ TEST(Fit, PackedCodesDecodeToTheirValues) {
   }
 }
 
-// Least error is what fit is for: of equal weights it beats plain rounding by what those types were seen to gain, and a little less.
+// Least error is what fit is for.
 TEST(Fit, SearchBeatsPlainRounding) {
-  const std::vector<float> x = heavy_tailed(1, kRows * kCols, 0.02f);
+  const std::vector<float> ones(kCols, 1.0f), x = heavy_tailed(1, kRows * kCols, 0.02f);
   std::vector<float> importance(kCols);
   Rng rng(2, 0);
   for (float& v : importance) v = std::exp(rng.normalish() * 1.5f);
   for (const WeightFormat* f : quantised()) {
     std::vector<uint8_t> plain(kRows * row_bytes(*f, kCols)), searched(plain.size()), weighted(plain.size());
     f->encode(x.data(), plain.data(), x.size());
-    fit(*f, x.data(), nullptr, searched.data(), kRows, kCols);
+    fit(*f, x.data(), ones.data(), searched.data(), kRows, kCols);
     fit(*f, x.data(), importance.data(), weighted.data(), kRows, kCols);
     const auto yp = decoded(*f, plain, x.size()), ys = decoded(*f, searched, x.size()), yw = decoded(*f, weighted, x.size());
     EXPECT_LT(weighted_error(x, ys, {}), 0.95 * weighted_error(x, yp, {})) << f->name;
     EXPECT_LT(weighted_error(x, yw, importance), 0.9 * weighted_error(x, ys, importance)) << f->name;
+  }
+}
+
+// Where nothing is known of the inputs, large weights come out nearer than where all are known to count alike.
+TEST(Fit, WithoutImportanceLargeWeightsCountMore) {
+  const std::vector<float> ones(kCols, 1.0f), x = heavy_tailed(6, kRows * kCols, 0.02f);
+  for (const WeightFormat* f : quantised()) {
+    if (f->type == WeightType::kQ8_0) continue;  // its scale is all but given by the largest
+    std::vector<uint8_t> alike(kRows * row_bytes(*f, kCols)), unknown(alike.size());
+    fit(*f, x.data(), ones.data(), alike.data(), kRows, kCols);
+    fit(*f, x.data(), nullptr, unknown.data(), kRows, kCols);
+    const auto a = decoded(*f, alike, x.size()), u = decoded(*f, unknown, x.size());
+    double large_alike = 0, large_unknown = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (std::fabs(x[i]) < 0.05f) continue;
+      large_alike += double(x[i] - a[i]) * (x[i] - a[i]);
+      large_unknown += double(x[i] - u[i]) * (x[i] - u[i]);
+    }
+    EXPECT_LT(large_unknown, large_alike) << f->name;
   }
 }
 
