@@ -14,7 +14,7 @@ namespace sluice::quant {
 // Encodes rows x cols values (cols a multiple of the block's elements), all finite and at most kLargestHalf in size.
 // importance: of the columns, not negative, or nullptr where nothing is known. Then an error counts 1 + x^2 / mean x^2 of its block: the
 // larger weights of a row tend to be those whose inputs matter, which was measured to cost less than taking all alike where bits are
-// few (docs/figures.md), and nothing where they are many. Formats without a shape (plain floats) are encoded as they are.
+// few (docs/adr/0017), and nothing where they are many. Formats without a shape (plain floats) are encoded as they are.
 void fit(const WeightFormat& format, const float* src, const float* importance, uint8_t* dst, size_t rows, size_t cols);
 // The same choice for one row of `count` values, not packed: count / shape.elements blocks.
 void fit_codes(const BlockShape& shape, const float* x, const float* importance, size_t count, BlockCodes* out);
