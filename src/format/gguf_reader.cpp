@@ -210,7 +210,7 @@ class GgufReader {
       t.dims.push_back(int64_t(n));
     }
     if (!in_.read(t.type_id) || !in_.read(offset)) return truncated(name);
-    t.weight_format = quant::find_format(t.type_id);
+    t.weight_format = is_own_type(t.type_id) ? nullptr : quant::find_format(t.type_id);
     if (t.weight_format && t.dims[0] % t.weight_format->block_elements != 0)
       return bad_file(name + ": a row of " + std::to_string(t.dims[0]) + " is no multiple of " + t.weight_format->name + "'s block");
     offsets_.push_back(offset);

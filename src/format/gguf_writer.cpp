@@ -118,6 +118,9 @@ GgufLayout gguf_layout(const Metadata& metadata, std::span<const TensorEntry> te
 }
 
 Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors) {
+  for (const TensorEntry& t : tensors)
+    if (is_own_type(t.type_id) || t.input_order)
+      return Error{ErrorCode::kUnsupported, t.name + ": GGUF has no layout for what it is in; quantise it to one that GGUF has", {}};
   const std::string part = path + ".part";
   const auto failed = [&] { return Error{ErrorCode::kIo, path + ": " + std::strerror(errno), {}}; };
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);

@@ -13,7 +13,7 @@
 namespace sluice::format {
 
 // The file appears under its name when it is complete. Tensors keep their order; each needs its bytes, or makes its rows.
-// Errors: kIo (the reason of the system).
+// Errors: kIo (the reason of the system); kUnsupported for a layout that GGUF lacks.
 Status write_gguf(const std::string& path, const Metadata& metadata, std::span<const TensorEntry> tensors);
 
 // The same file for those who write it piece by piece: its bytes before the tensors' data, where each tensor's data begins, and the

@@ -56,6 +56,8 @@ struct PackedWeight {
   int rows = 0, cols = 0;      // N, K
   const void* data = nullptr;  // `bytes` long, 64-byte aligned
   size_t bytes = 0;
+  // Column k multiplies input input_order[k]; null: input k. Backend memory, [K]; outputs of one call that share it share prepared inputs.
+  const int32_t* input_order = nullptr;
 };
 
 // What is done to a linear's input before the product; the result is shared by all of its outputs.

@@ -68,6 +68,20 @@ void run_tasks(Context* c, int count, void (*fn)(void*, int, int) noexcept, void
   c->pool->run(count, fn, arg);
 }
 
+bool orders_differ(const LinearArgs& a) noexcept {
+  for (int i = 1; i < a.num_outputs; ++i)
+    if (a.out[i].weight.input_order != a.out[0].weight.input_order) return true;
+  return false;
+}
+void one_output_at_a_time(Context* c, const LinearArgs& a, void (*linear)(Context*, const LinearArgs&) noexcept) noexcept {
+  for (int i = 0; i < a.num_outputs; ++i) {
+    LinearArgs one = a;
+    one.num_outputs = 1;
+    one.out[0] = a.out[i];
+    linear(c, one);
+  }
+}
+
 void* host_allocate(int, size_t bytes) noexcept { return Buffer(bytes).release(); }
 void host_release(int, void* memory, size_t bytes) noexcept { Buffer::adopt(memory, bytes); }
 uint64_t host_free_bytes(int) noexcept { return 0; }

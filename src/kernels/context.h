@@ -37,6 +37,10 @@ void destroy_context(Context*) noexcept;
 // fn(arg, i, worker) over the workers.
 void run_tasks(Context*, int count, void (*fn)(void* arg, int i, int worker) noexcept, void* arg) noexcept;
 
+// Do outputs of one call read its inputs in different orders (PackedWeight::input_order)? Then they cannot share prepared inputs.
+bool orders_differ(const LinearArgs&) noexcept;
+void one_output_at_a_time(Context*, const LinearArgs&, void (*linear)(Context*, const LinearArgs&) noexcept) noexcept;
+
 // Table entries that need no instruction set of their own; the memory of every backend of the host.
 void* host_allocate(int device, size_t bytes) noexcept;
 void host_release(int device, void* memory, size_t bytes) noexcept;

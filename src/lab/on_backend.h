@@ -139,7 +139,12 @@ inline std::vector<uint8_t> random_weight(Rng& rng, WeightType type, int rows, i
         put(p + 2, rng.uniform() * 0.002f);
         break;
       case WeightType::kQ6_K: put(p + 208, rng.normalish() * 0.0001f); break;
-      default: break;
+      case WeightType::kInt4_32: case WeightType::kInt4_64: case WeightType::kInt4_128:
+        put(p, rng.uniform() * 0.02f);
+        p[2] = uint8_t(rng.below(16));
+        break;
+      case WeightType::kInt8_32: case WeightType::kInt8_64: case WeightType::kInt8_128: put(p, rng.uniform() * 0.001f); break;
+      default: f->scale_random(p, 0.01f); break;
     }
   }
   return bytes;
@@ -180,8 +185,13 @@ inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int c
   return p;
 }
 
+// Devices have no kernels for these, and say so where a model is loaded.
+inline bool lacks(const KernelTable& t, WeightType type) { return !t.host_memory && (is_grouped(type) || is_fp8(type)); }
+
 constexpr WeightType kAllTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0,
                                     WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
-                                    WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K};
+                                    WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K, WeightType::kInt4_32, WeightType::kInt4_64,
+                                    WeightType::kInt4_128, WeightType::kInt8_32, WeightType::kInt8_64, WeightType::kInt8_128,
+                                    WeightType::kFp8_32, WeightType::kFp8_64, WeightType::kFp8_128};
 
 }  // namespace sluice::lab

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <thread>
 
 namespace sluice::model {
@@ -103,7 +104,21 @@ class Loader {
     if (out->bytes == 0)
       return Error{ErrorCode::kUnsupported, name + ": no linear kernel for " + t->weight_format->name + " with " +
                    std::to_string(cols) + " columns in backend " + kernels_.name, {}};
+    if (t->input_order) {
+      SLUICE_TRY(place_order(name, *t->input_order, cols, &out->input_order));
+    }
     jobs_.push_back({t, out});
+    return {};
+  }
+  // Equal orders are one array: products that read inputs alike prepare them together.
+  Status place_order(const std::string& name, const std::vector<int32_t>& order, int64_t cols, const int32_t** out) {
+    if (int64_t(order.size()) != cols) return bad_file(name + ": an order of " + std::to_string(order.size()) + " inputs, not " + std::to_string(cols));
+    const auto [at, fresh] = orders_.emplace(order, nullptr);
+    if (fresh) {
+      SLUICE_ASSIGN(void* data, place(order.data(), order.size() * sizeof(int32_t)));
+      at->second = static_cast<const int32_t*>(data);
+    }
+    *out = at->second;
     return {};
   }
 
@@ -246,6 +261,7 @@ class Loader {
   const kernels::KernelTable& kernels_;
   Weights weights_;
   std::vector<PackJob> jobs_;
+  std::map<std::vector<int32_t>, const int32_t*> orders_;
 };
 
 }  // namespace

@@ -13,7 +13,17 @@ struct BlockOf {
 };
 static_assert(sizeof(BlockOf<1>) == kActBlockBytes && sizeof(BlockOf<8>) == 8 * kActBlockBytes);
 
+// Columns k .. k + n of what the weights read: the inputs in their order, or in that of weights that were quantised by activation.
 SIMD F prologue_at(const LinearArgs& a, const float* x, int cols, float factor, int k, int n) {
+  if (const int32_t* order = a.out[0].weight.input_order) {  // n is kLanes: such types have whole blocks
+    const F v = f_gather(x, order + k);
+    switch (a.prologue) {
+      case Prologue::kRmsNorm: return f_mul(f_mul(v, f_set1(factor)), f_gather(a.norm_weight, order + k));
+      case Prologue::kSiluMul: return f_mul(v_silu(v), f_gather(x + cols, order + k));
+      case Prologue::kGeluMul: return f_mul(v_gelu(v), f_gather(x + cols, order + k));
+      default: return v;
+    }
+  }
   const F v = f_load_n(x + k, n);
   switch (a.prologue) {
     case Prologue::kRmsNorm: return f_mul(f_mul(v, f_set1(factor)), f_load_n(a.norm_weight + k, n));

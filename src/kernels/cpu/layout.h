@@ -7,6 +7,9 @@
 //          6-bit types 2 x 64 bytes: bits 2c, 2c + 1 of byte (r, b) of half h are bits 4, 5 of k = 16h + 4c + b
 //   scale  a block of 16 rows each: f16 d (and f16 m), or u8 scale and u8 min, or two s8 scales (Q6_K, 16 k each)
 //   super  K-quants, once a chunk: f16 d of 16 rows (and f16 dmin)
+// Grouped integers: 4 bits as above, 8 bits as Q8_0; a chunk is what shares a scale, and super is f16 scales and s8 zeros of 16 rows,
+// zeros less half the range of codes: 0 where the group is symmetric.
+// FP8, chunk by chunk: [unit][16] codes, then f32 scales of 16 rows times 256, since codes are widened as halves of another bias.
 // F32 and F16: [K][16]. BF16: [K / 2][16][2], two k side by side as instructions that multiply pairs want them; an odd K has a
 // zero at its end. Bytes are those of the file but for the wider K-quant scales.
 // Everything here has internal linkage: files of different instruction sets include it.
@@ -37,13 +40,16 @@ constexpr PlaneSizes plane_sizes(WeightType type) {
     case WeightType::kQ4_K: return {256, 0, 32, 64};
     case WeightType::kQ5_K: return {256, 64, 32, 64};
     case WeightType::kQ6_K: return {256, 128, 32, 32};
-    default: return {0, 0, 0, 0};
+    default: return is_int4(type) ? PlaneSizes{256, 0, 0, 48} : is_int8(type) ? PlaneSizes{512, 0, 0, 48} : PlaneSizes{0, 0, 0, 0};
   }
 }
-constexpr int chunk_blocks(WeightType type) { return plane_sizes(type).super != 0 ? 8 : 2; }
+constexpr int chunk_blocks(WeightType type) {
+  return is_grouped(type) ? side_unit(type) / kBlock : plane_sizes(type).super != 0 ? 8 : 2;
+}
 
+// Whose products take float inputs.
 constexpr bool is_float_type(WeightType type) {
-  return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16;
+  return type == WeightType::kF32 || type == WeightType::kF16 || type == WeightType::kBF16 || is_fp8(type);
 }
 
 // Offsets of a chunk's parts (low is 0), and its size.
@@ -57,6 +63,7 @@ constexpr ChunkLayout chunk_layout(WeightType type) {
 }
 
 constexpr size_t tile_bytes(WeightType type, int cols) {
+  if (is_fp8(type)) return size_t(cols / side_unit(type)) * size_t(side_unit(type) * kTileRows + kTileRows * 4);
   if (type == WeightType::kBF16) cols += cols % 2;
   if (is_float_type(type)) return (size_t(cols) * kTileRows * (type == WeightType::kF32 ? 4 : 2) + 63) / 64 * 64;
   const int n = chunk_blocks(type);

@@ -13,6 +13,8 @@ constexpr TileFn tile_fn() {
     return nullptr;
   } else if constexpr (T == WeightType::kBF16 && kPairProducts) {
     return pair_tile<R, M, A>;
+  } else if constexpr (is_fp8(T)) {
+    return fp8_tile<T, R, M, A>;
   } else if constexpr (is_float_type(T)) {
     return float_tile<T, R, M, A>;
   } else {
@@ -42,6 +44,8 @@ static const TileTable* tile_functions(WeightType type) {
   }
     SLUICE_TILES(kF32) SLUICE_TILES(kF16) SLUICE_TILES(kBF16) SLUICE_TILES(kQ4_0) SLUICE_TILES(kQ4_1) SLUICE_TILES(kQ5_0)
     SLUICE_TILES(kQ5_1) SLUICE_TILES(kQ8_0) SLUICE_TILES(kQ4_K) SLUICE_TILES(kQ5_K) SLUICE_TILES(kQ6_K)
+    SLUICE_TILES(kInt4_32) SLUICE_TILES(kInt4_64) SLUICE_TILES(kInt4_128) SLUICE_TILES(kInt8_32) SLUICE_TILES(kInt8_64)
+    SLUICE_TILES(kInt8_128) SLUICE_TILES(kFp8_32) SLUICE_TILES(kFp8_64) SLUICE_TILES(kFp8_128)
 #undef SLUICE_TILES
     default: break;  // no kernel: packed_bytes said so
   }
@@ -144,6 +148,7 @@ static int group_size(const LinearJob& j, int total_tiles, size_t largest_tile) 
 
 static void linear(Context* c, const LinearArgs& a) noexcept {
   if (a.num_tokens <= 0 || a.num_outputs <= 0) return;
+  if (orders_differ(a)) return one_output_at_a_time(c, a, linear);
   LinearJob j{};
   j.args = &a;
   j.context = c;

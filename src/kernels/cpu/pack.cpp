@@ -13,7 +13,7 @@ namespace {
 struct Block {
   uint8_t q[kBlock];    // unsigned quants, as the tile stores them
   uint8_t scale[4];     // this row's bytes of the scale plane: `scale_width` bytes each of up to two values
-  uint8_t super[4];     // d and dmin (K-quants)
+  uint8_t super[4];     // d and dmin (K-quants); scale and zero (grouped integers)
 };
 
 void unpack_nibbles(const uint8_t* p, uint8_t* q) {
@@ -73,7 +73,15 @@ void read_block(WeightType type, const uint8_t* row, int b, Block& out) {
       }
       break;
     }
-    default: break;
+    default: {
+      const int n = chunk_blocks(type);
+      const uint8_t* p = row + size_t(b / n) * size_t(quant::find_format(type)->block_bytes);
+      std::memcpy(out.super, p, 2);
+      out.super[2] = uint8_t(p[2] - (is_int4(type) ? 8 : 128));
+      const uint8_t* codes = p + 3 + b % n * (is_int4(type) ? 16 : 32);
+      for (int i = 0; i < 32; ++i) out.q[i] = is_int4(type) ? (codes[i / 2] >> (i % 2 * 4)) & 15 : codes[i];
+      break;
+    }
   }
 }
 
@@ -87,7 +95,7 @@ void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) 
   uint8_t* high = chunk + l.high + g * s.high + 4 * r;
   for (int k = 0; k < kBlock; ++k) {
     const int i = k / 4, byte = k % 4, q = in.q[k];
-    if (type == WeightType::kQ8_0) {
+    if (s.low == 512) {
       low[64 * i + byte] = uint8_t(q);
       continue;
     }
@@ -96,7 +104,10 @@ void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) 
     if (s.high == 128) high[64 * (i / 4) + byte] |= uint8_t((q >> 4) << (i % 4 * 2));
   }
   uint8_t* scale = chunk + l.scale + g * s.scale;
-  if (s.super != 0) {  // byte scales
+  if (is_grouped(type)) {
+    std::memcpy(chunk + l.super + 2 * r, in.super, 2);
+    chunk[l.super + 32 + r] = in.super[2];
+  } else if (s.super != 0) {  // byte scales
     scale[r] = in.scale[0];
     scale[16 + r] = in.scale[1];
     uint8_t* super = chunk + l.super;
@@ -105,6 +116,18 @@ void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) 
   } else {
     std::memcpy(scale + 2 * r, in.scale, 2);
     if (s.scale == 64) std::memcpy(scale + 32 + 2 * r, in.scale + 2, 2);
+  }
+}
+
+// Row r of a tile of FP8, from the row's blocks of scale and codes.
+void pack_fp8_row(WeightType type, const uint8_t* row, int cols, uint8_t* tile, int r) {
+  const int unit = side_unit(type);
+  for (int k = 0; k < cols; k += unit, row += 4 + unit, tile += unit * kTileRows + kTileRows * 4) {
+    float scale;
+    std::memcpy(&scale, row, 4);
+    scale *= 256;
+    std::memcpy(tile + unit * kTileRows + 4 * r, &scale, 4);
+    for (int i = 0; i < unit; ++i) tile[i * kTileRows + r] = row[4 + i];
   }
 }
 
@@ -125,6 +148,10 @@ void pack(WeightType type, int, int cols, const void* src, void* dst, int row_be
     std::memset(tile, 0, bytes);
     for (int r = 0; r < std::min(kTileRows, row_end - row0); ++r) {
       const uint8_t* row = static_cast<const uint8_t*>(src) + size_t(row0 + r) * row_bytes;
+      if (is_fp8(type)) {
+        pack_fp8_row(type, row, cols, tile, r);
+        continue;
+      }
       if (is_float_type(type)) {
         const bool pairs = type == WeightType::kBF16;
         for (int k = 0; k < cols; ++k) {

@@ -43,6 +43,15 @@ SIMD float f_max_of(F v) {
   return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
 }
 SIMD F f_from_half(const void* p) { return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(p))); }
+// FP8 e4m3 times 2^-8: its bits are a half's of another bias, subnormals and all. Not NaN, which becomes 480 * 2^-8.
+SIMD F f_from_e4m3(const void* p) {
+  const __m128i wide = _mm_cvtepi8_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)));  // the sign stands in all upper bits
+  return _mm256_cvtph_ps(_mm_and_si128(_mm_slli_epi16(wide, 7), _mm_set1_epi16(short(0xBFFF))));
+}
+// p[index[0]], p[index[1]] ...
+SIMD F f_gather(const float* p, const int32_t* index) {
+  return _mm256_i32gather_ps(p, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(index)), 4);
+}
 SIMD void f_to_half(void* p, F v) {
   _mm_storeu_si128(static_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

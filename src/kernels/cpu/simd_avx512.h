@@ -37,6 +37,13 @@ SIMD F f_if_between(int begin, int end, F then, F other) {
 SIMD float f_sum(F v) { return _mm512_reduce_add_ps(v); }
 SIMD float f_max_of(F v) { return _mm512_reduce_max_ps(v); }
 SIMD F f_from_half(const void* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p))); }
+// FP8 e4m3 times 2^-8: its bits are a half's of another bias, subnormals and all. Not NaN, which becomes 480 * 2^-8.
+SIMD F f_from_e4m3(const void* p) {
+  const __m256i wide = _mm256_cvtepi8_epi16(_mm_loadu_si128(static_cast<const __m128i*>(p)));  // the sign stands in all upper bits
+  return _mm512_cvtph_ps(_mm256_and_si256(_mm256_slli_epi16(wide, 7), _mm256_set1_epi16(short(0xBFFF))));
+}
+// p[index[0]], p[index[1]] ...
+SIMD F f_gather(const float* p, const int32_t* index) { return _mm512_i32gather_ps(_mm512_loadu_si512(index), p, 4); }
 SIMD void f_to_half(void* p, F v) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }

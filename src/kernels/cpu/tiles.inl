@@ -55,7 +55,8 @@ SIMD RowVector row_vector(const TileArgs& t, int r) {
   const uint8_t* tile = t.weights + size_t(v / kParts) * t.tile_bytes;
   const int quants = part * kLanes * 4;
   const int scales = part * kLanes * (plane_sizes(T).super != 0 ? 1 : 2);
-  return {tile + quants, tile + l.high + quants, tile + l.scale + scales, tile + l.super + part * kLanes * 2};
+  const uint8_t* scale = tile + (is_grouped(T) ? l.super + 2 * kTileRows : l.scale) + scales;  // grouped: the zeros
+  return {tile + quants, tile + l.high + quants, scale, tile + l.super + part * kLanes * 2};
 }
 
 // Memory is asked for this many bytes before it is needed: at 45 GB/s and a hundred nanoseconds away that is 4,500, and beyond
@@ -120,19 +121,22 @@ constexpr int offset_shift(WeightType t) {
     case WeightType::kQ5_0: return 4;
     case WeightType::kQ6_K: return 5;
     case WeightType::kQ8_0: return kByteNeedsOffset ? 7 : -1;
-    default: return -1;
+    default: return is_int4(t) ? 3 : is_int8(t) && kByteNeedsOffset ? 7 : -1;
   }
 }
 constexpr bool has_min(WeightType t) {
-  return t == WeightType::kQ4_1 || t == WeightType::kQ5_1 || t == WeightType::kQ4_K || t == WeightType::kQ5_K;
+  return t == WeightType::kQ4_1 || t == WeightType::kQ5_1 || t == WeightType::kQ4_K || t == WeightType::kQ5_K || is_grouped(t);
 }
 
-// Scale and minimum of a chunk's block b, a lane a row. K-quants: d * scale and -(dmin * min).
+// Scale and minimum of a chunk's block b, a lane a row. K-quants: d * scale and -(dmin * min); grouped integers: -(scale * zero).
 template <WeightType T>
 SIMD void block_scales(const RowVector& v, int b, F& d, F& min) {
   constexpr PlaneSizes s = plane_sizes(T);
   const uint8_t* scale = v.scale + size_t(b) * s.scale;
-  if constexpr (s.super != 0) {
+  if constexpr (is_grouped(T)) {
+    d = f_from_half(v.super);
+    min = f_mul(d, f_from_int(i_from_s8(scale)));
+  } else if constexpr (s.super != 0) {
     d = f_from_half(v.super);
     if constexpr (has_min(T)) {
       d = f_mul(d, f_from_int(i_from_u8(scale)));
@@ -149,7 +153,7 @@ template <WeightType T, int J, int R, int M>
 SIMD void dot_step(const RowVector (&rows)[R], int b, const BlockOf<M>& a, I (&sum)[R][M]) {
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
-    if constexpr (T == WeightType::kQ8_0) {
+    if constexpr (plane_sizes(T).low == 512) {
       const uint8_t* low = rows[r].low + size_t(b) * 512 + 128 * J;
       const Byte w0 = byte_weights(i_load(low)), w1 = byte_weights(i_load(low + 64));
 #pragma GCC unroll 8
@@ -301,6 +305,52 @@ static void float_tile(const TileArgs& t) {
       even[r][m] = f_add(even[r][m], odd[r][m]);
     }
   }
+  store_tile<R, M>(t, even);
+}
+
+// FP8 weights with a scale a chunk: widened and scaled once for all tokens, then as floats.
+template <WeightType T, int R, int M, Ahead A>
+static void fp8_tile(const TileArgs& t) {
+  constexpr int kUnit = side_unit(T), kChunkBytes = kUnit * kTileRows + kTileRows * 4;
+  const uint8_t* rows[R];
+  for (int r = 0; r < R; ++r) {
+    const int v = t.row_vector + r;
+    rows[r] = t.weights + size_t(v / kParts) * t.tile_bytes + v % kParts * kLanes;
+  }
+  const auto* x = static_cast<const float*>(t.panel);
+  F even[R][M], odd[R][M];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) even[r][m] = odd[r][m] = f_zero();
+  for (int k0 = 0; k0 < t.cols; k0 += kUnit) {
+    F scale[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const int part = (t.row_vector + r) % kParts * kLanes;
+      scale[r] = f_load(reinterpret_cast<const float*>(rows[r] - part + kUnit * kTileRows) + part);
+    }
+    for (int k = 0; k < kUnit; k += 2, x += 2 * M) {
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const uint8_t* p = rows[r] + k * kTileRows;
+        if constexpr (A == Ahead::kAll) __builtin_prefetch(p + kAhead);
+        if constexpr (A == Ahead::kHalf) __builtin_prefetch(p + t.next, 0, 2);
+        const F w0 = f_mul(f_from_e4m3(p), scale[r]), w1 = f_mul(f_from_e4m3(p + kTileRows), scale[r]);
+#pragma GCC unroll 8
+        for (int m = 0; m < M; ++m) {
+          even[r][m] = f_fma(w0, f_set1(x[m]), even[r][m]);
+          odd[r][m] = f_fma(w1, f_set1(x[M + m]), odd[r][m]);
+        }
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] += kChunkBytes;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+    for (int m = 0; m < M; ++m) even[r][m] = f_add(even[r][m], odd[r][m]);
   store_tile<R, M>(t, even);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kernels/context.h"
 #include "kernels/ref/ref.h"
@@ -50,6 +51,21 @@ void prologue_task(void* p, int t, int) noexcept {
       for (int k = 0; k < job.cols; ++k) y[k] = gelu_tanh(x[k]) * x[job.cols + k];
       break;
   }
+  if (const int32_t* order = a.out[0].weight.input_order) {
+    thread_local std::vector<float> plain;
+    plain.assign(y, y + job.cols);
+    for (int k = 0; k < job.cols; ++k) y[k] = plain[size_t(order[k])];
+  }
+}
+
+// Integers with side scales and FP8 stay as they are, and are decoded a task's rows at a time; the rest were decoded when packed.
+bool stays_packed(WeightType type) { return is_grouped(type) || is_fp8(type); }
+const float* rows_as_floats(const PackedWeight& w, int begin, int end, std::vector<float>& room) {
+  if (!stays_packed(w.type)) return static_cast<const float*>(w.data) + size_t(begin) * size_t(w.cols);
+  const quant::WeightFormat* f = quant::find_format(w.type);
+  room.resize(size_t(end - begin) * size_t(w.cols));
+  f->decode(static_cast<const uint8_t*>(w.data) + size_t(begin) * quant::row_bytes(*f, size_t(w.cols)), room.data(), room.size());
+  return room.data();
 }
 
 int tasks_of(const LinearOutput& o) { return (o.weight.rows + kRowsPerTask - 1) / kRowsPerTask; }
@@ -59,12 +75,13 @@ void product_task(void* p, int i, int) noexcept {
   const LinearArgs& a = *job.args;
   const LinearOutput* o = a.out;
   for (; i >= tasks_of(*o); ++o) i -= tasks_of(*o);
-  const auto* w = static_cast<const float*>(o->weight.data);
-  const int row_end = std::min(o->weight.rows, (i + 1) * kRowsPerTask);
+  const int row_begin = i * kRowsPerTask, row_end = std::min(o->weight.rows, (i + 1) * kRowsPerTask);
+  thread_local std::vector<float> decoded;
+  const float* w = rows_as_floats(o->weight, row_begin, row_end, decoded);
   for (int t0 = 0; t0 < a.num_tokens; t0 += kTokensPerPass) {
-    for (int n = i * kRowsPerTask; n < row_end; ++n) {
+    for (int n = row_begin; n < row_end; ++n) {
       for (int t = t0; t < std::min(a.num_tokens, t0 + kTokensPerPass); ++t) {
-        float v = dot(w + size_t(n) * job.cols, job.inputs + size_t(t) * job.cols, job.cols);
+        float v = dot(w + size_t(n - row_begin) * size_t(job.cols), job.inputs + size_t(t) * job.cols, job.cols);
         if (o->bias) v += o->bias[n];
         float& y = o->y.floats()[size_t(t) * o->y_stride + n];
         y = o->accumulate ? y + v : v;
@@ -96,18 +113,23 @@ void rms_norm_row(const float* x, const float* weight, float eps, int n, float* 
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
   if (!f || cols % f->block_elements != 0) return 0;
-  return size_t(rows) * cols * sizeof(float);
+  return size_t(rows) * (stays_packed(type) ? quant::row_bytes(*f, size_t(cols)) : size_t(cols) * sizeof(float));
 }
 
 void pack(WeightType type, int, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
   const size_t stride = quant::row_bytes(*f, size_t(cols));
+  if (stays_packed(type)) {
+    std::memcpy(static_cast<uint8_t*>(dst) + size_t(row_begin) * stride, static_cast<const uint8_t*>(src) + size_t(row_begin) * stride, size_t(row_end - row_begin) * stride);
+    return;
+  }
   f->decode(static_cast<const uint8_t*>(src) + row_begin * stride, static_cast<float*>(dst) + size_t(row_begin) * cols,
             size_t(row_end - row_begin) * cols);
 }
 
 void linear(Context* c, const LinearArgs& a) noexcept {
   if (a.num_tokens <= 0 || a.num_outputs <= 0) return;
+  if (orders_differ(a)) return one_output_at_a_time(c, a, linear);
   Job job{&a, c->act_float, a.out[0].weight.cols};
   run_tasks(c, a.num_tokens, prologue_task, &job);
   int tasks = 0;

@@ -150,9 +150,10 @@ std::vector<LinearCase> shapes() {
 
 // Float sums, int8 inputs and half products, as Truth::error allows them.
 Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
+  if (lacks(t, c.type)) return {};
   const LinearData d(c, seed);
   const Truth want = truth(c, d);
-  const bool int8_inputs = t.int8_inputs && quant::find_format(c.type)->block_elements != 1;
+  const bool int8_inputs = t.int8_inputs && quant::find_format(c.type)->block_elements != 1 && !is_fp8(c.type);
   Verdict v;
   for (bool deterministic : {false, true}) {
     if (deterministic && t.batch_invariant) continue;  // nothing else to see
@@ -205,6 +206,7 @@ std::vector<LinearCase> half_shapes() {
 
 // Whole numbers with 127 in every block survive quantisation, so only float sums are left to differ.
 Verdict whole_numbers(const KernelTable& t, WeightType type) {
+  if (lacks(t, type)) return {};
   Verdict v;
   const ContextPtr context = make_context(t, 2);
   for (int tokens = 1; tokens <= 9; ++tokens) {
@@ -218,6 +220,7 @@ Verdict whole_numbers(const KernelTable& t, WeightType type) {
 }
 
 Verdict rows_stand_alone(const KernelTable& t, WeightType type) {
+  if (lacks(t, type)) return {};
   const LinearCase c{type, 33, 72, 512, Prologue::kRmsNorm, true, true};
   const LinearData d(c, 77);
   const LinearRun run(t, c, d);
@@ -235,6 +238,17 @@ Verdict rows_stand_alone(const KernelTable& t, WeightType type) {
 // The largest quants against the largest inputs: nothing may saturate.
 Verdict extreme_quants(const KernelTable& t) {
   Verdict v;
+  for (int fill : {0x00, 0xFF})
+    for (int zero : {0, 128, 255})
+      for (float sign : {1.0f, -1.0f}) {
+        const LinearCase c{WeightType::kInt8_64, 3, 16, 128, Prologue::kNone, false, false};
+        if (lacks(t, c.type)) continue;
+        LinearData d(c, 3);
+        for (size_t i = 0; i < d.bytes.size(); ++i)
+          if (i % 67 >= 2) d.bytes[i] = uint8_t(i % 67 == 2 ? zero : fill);
+        for (float& x : d.x) x = sign;
+        keep_worst(v.error, truth(c, d).error(LinearRun(t, c, d).outputs(make_context(t, 1).get(), d.before, c.tokens), false));
+      }
   for (int fill : {0x00, 0x7F, 0x80, 0xFF})
     for (float sign : {1.0f, -1.0f}) {
       const LinearCase c{WeightType::kQ8_0, 3, 16, 64, Prologue::kNone, false, false};
@@ -278,6 +292,47 @@ Verdict several_outputs(const KernelTable& t) {
   return v;
 }
 
+// Weights that read inputs in an order of their own give what they give for inputs that come in it. Two outputs: one order shared,
+// then one of them without. A norm's sum is folded over other neighbours, so its bits may differ.
+Verdict reads_in_order(const KernelTable& t, WeightType type, Prologue prologue) {
+  const LinearCase c{type, 5, 40, 384, prologue, false, false};
+  if (lacks(t, type)) return {};
+  LinearData d(c, 21);
+  Rng rng(22);
+  std::vector<int32_t> order(size_t(c.cols));
+  for (int k = 0; k < c.cols; ++k) order[size_t(k)] = k;
+  for (int k = c.cols - 1; k > 0; --k) std::swap(order[size_t(k)], order[rng.below(uint32_t(k + 1))]);
+  const ContextPtr context = make_context(t, 2);
+  const LinearRun straight(t, c, d);
+  LinearData turned = d;  // the inputs that the straight weights would have to get
+  for (int i = 0; i < c.tokens; ++i)
+    for (int k = 0; k < d.x_cols; ++k) turned.x[size_t(i * d.x_cols + k)] = d.x[size_t(i * d.x_cols + k / c.cols * c.cols + order[size_t(k % c.cols)])];
+  for (int k = 0; k < c.cols; ++k) turned.norm[size_t(k)] = d.norm[size_t(order[size_t(k)])];
+  const std::vector<float> want = LinearRun(t, c, turned).outputs(context.get(), d.before, c.tokens), plain = straight.outputs(context.get(), d.before, c.tokens);
+  const OnBackend<int32_t> in_order(t, order);
+  Verdict v;
+  for (const bool both : {true, false}) {
+    const OnBackend<float> y0(t, d.before), y1(t, d.before);
+    LinearArgs a;
+    a.num_tokens = c.tokens;
+    a.x = straight.x.data();
+    a.x_stride = d.x_cols;
+    a.prologue = prologue;
+    a.norm_weight = straight.norm.data();
+    a.eps = 1e-5f;
+    a.num_outputs = 2;
+    a.out[0] = {straight.w.weight, nullptr, y0.data(), c.rows, false};
+    a.out[1] = {straight.w.weight, nullptr, y1.data(), c.rows, false};
+    a.out[0].weight.input_order = in_order.data();
+    if (both) a.out[1].weight.input_order = in_order.data();
+    t.linear(context.get(), a);
+    if (prologue == Prologue::kRmsNorm) keep_worst(v.error, truth(c, turned).error(y0.read(context.get()), t.int8_inputs && !is_fp8(type)));
+    else keep_worst(v.error, bits_differ(y0.read(context.get()), want));
+    if (!both || prologue != Prologue::kRmsNorm) keep_worst(v.error, bits_differ(y1.read(context.get()), both ? want : plain));
+  }
+  return v;
+}
+
 std::vector<KernelCase> cases() {
   std::vector<KernelCase> out;
   uint64_t seed = 1;
@@ -289,6 +344,10 @@ std::vector<KernelCase> cases() {
     out.push_back({"whole numbers " + name, [type](const KernelTable& t) { return whole_numbers(t, type); }});
     out.push_back({"rows alone or together " + name, [type](const KernelTable& t) { return rows_stand_alone(t, type); }});
   }
+  for (WeightType type : {WeightType::kInt4_64, WeightType::kInt8_128, WeightType::kFp8_128})
+    for (Prologue p : {Prologue::kNone, Prologue::kRmsNorm, Prologue::kSiluMul, Prologue::kGeluMul})
+      out.push_back({std::string("inputs in order ") + quant::find_format(type)->name + " prologue=" + std::to_string(int(p)),
+                     [type, p](const KernelTable& t) { return reads_in_order(t, type, p); }});
   out.push_back({"extreme quants", extreme_quants});
   out.push_back({"several outputs of one input", several_outputs});
   return out;
