@@ -198,9 +198,18 @@ const char* fault_text(CudaContext* c) {
   return c->error_text;
 }
 
+// The types of decode.cuh: any other is refused where a model is loaded.
+static bool has_kernels(WeightType type) {
+  switch (type) {
+    case WeightType::kF32: case WeightType::kF16: case WeightType::kBF16: case WeightType::kQ4_0: case WeightType::kQ4_1: case WeightType::kQ5_0:
+    case WeightType::kQ5_1: case WeightType::kQ8_0: case WeightType::kQ4_K: case WeightType::kQ5_K: case WeightType::kQ6_K: return true;
+    default: return false;
+  }
+}
+
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
-  return f && cols % f->block_elements == 0 ? packed_offset(type, rows, cols, rows) : 0;
+  return f && has_kernels(type) && cols % f->block_elements == 0 ? packed_offset(type, rows, cols, rows) : 0;
 }
 
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
