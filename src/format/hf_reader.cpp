@@ -7,6 +7,7 @@
 #include <set>
 
 #include "format/hf_arch.h"
+#include "format/hf_packing.h"
 #include "format/hf_rows.h"
 #include "format/hf_shards.h"
 #include "format/hf_tokenizer.h"
@@ -29,6 +30,7 @@ class HfReader {
   Result<std::shared_ptr<const WeightFile>> read() {
     SLUICE_ASSIGN(config_, read_json(folder_ + "/config.json", kMaxConfigBytes));
     SLUICE_TRY(find_arch());
+    SLUICE_TRY(find_packing());
     SLUICE_ASSIGN(shards_, open_shards(folder_));
     SLUICE_TRY(in_config(read_common_config(*arch_, text_, m_)));
     const std::filesystem::path folder(folder_);
@@ -57,6 +59,20 @@ class HfReader {
     if (!arch_) return Error{ErrorCode::kUnsupported, "config.json: model_type: '" + shown(type) + "' is not supported (" + known + " are)", {}};
     return {};
   }
+  Status find_packing() {
+    const Json* q = find_field(config_, "quantization_config");
+    if (!q) q = find_field(text_, "quantization_config");
+    if (!q) return {};
+    std::string known;
+    for (const HfPacking* p : packings_table()) {
+      if (p->reads(*q)) packing_ = p;
+      known += std::string(known.empty() ? "" : ", ") + p->name;
+    }
+    quantization_ = *q;
+    if (packing_) return {};
+    return Error{ErrorCode::kUnsupported, "config.json: quantization_config.quant_method: '" + shown(string_field_or(*q, "quant_method", "")) +
+                 "' is not supported (" + known + " are)", {}};
+  }
   static Status in_config(Status s) { return s.ok() ? s : Error{s.error().code, "config.json: " + s.error().message, {}}; }
 
   Status find_prefix() {
@@ -81,17 +97,41 @@ class HfReader {
 
   Status add_layer(int64_t i) {
     const std::string ours = "blk." + std::to_string(i) + ".", theirs = prefix_ + "layers." + std::to_string(i) + ".";
-    for (const HfName& n : arch_->layer_names)
-      for (const char* part : {".weight", ".bias"})
-        if (shards_.find(theirs + n.theirs + part)) SLUICE_TRY(add(ours + n.ours + part, theirs + n.theirs + part));
+    for (const HfName& n : arch_->layer_names) {
+      SLUICE_TRY(add(ours + n.ours + ".weight", theirs + n.theirs + ".weight", true));
+      SLUICE_TRY(add(ours + n.ours + ".bias", theirs + n.theirs + ".bias", true));
+    }
     return {};
   }
 
-  Status add(const std::string& ours, const std::string& theirs) {
+  // The tensor as it is stored: quantised in one of the packings, or plain.
+  Result<std::optional<TensorEntry>> stored(const std::string& ours, const std::string& theirs) {
+    if (packing_ && theirs.ends_with(".weight")) {
+      SLUICE_ASSIGN(std::optional<TensorEntry> entry, packing_->read(quantization_, {shards_, theirs.substr(0, theirs.rfind('.')), used_}));
+      if (entry) {
+        entry->name = ours;
+        share_order(*entry);
+        return entry;
+      }
+    }
     const StTensor* t = shards_.find(theirs);
-    if (!t) return bad_file(shown(theirs) + ": the tensor is missing");
+    if (!t) return std::optional<TensorEntry>();
     SLUICE_ASSIGN(TensorEntry entry, plain(ours, *t));
     used_.insert(theirs);
+    return std::optional<TensorEntry>(std::move(entry));
+  }
+  // q, k and v saw the same inputs and have the same order, each its own copy of it.
+  void share_order(TensorEntry& t) {
+    if (!t.input_order) return;
+    if (last_order_ && *last_order_ == *t.input_order) t.input_order = last_order_;
+    last_order_ = t.input_order;
+  }
+
+  // optional: nothing is wrong where the tensor is missing; the loader knows what it needs.
+  Status add(const std::string& ours, const std::string& theirs, bool optional = false) {
+    SLUICE_ASSIGN(std::optional<TensorEntry> found, stored(ours, theirs));
+    if (!found) return optional ? Status{} : bad_file(shown(theirs) + ": the tensor is missing");
+    TensorEntry& entry = *found;
     const bool norm = ours.ends_with("norm.weight");
     const bool heads = arch_->interleaved_pairs && (ours.find("attn_q.") != std::string::npos || ours.find("attn_k.") != std::string::npos);
     if (heads && (entry.dims.back() % head_dim_ || head_dim_ % 2))
@@ -161,7 +201,9 @@ class HfReader {
   }
 
   std::string folder_, prefix_;
-  Json config_, text_;
+  Json config_, text_, quantization_;
+  const HfPacking* packing_ = nullptr;
+  std::shared_ptr<const std::vector<int32_t>> last_order_;
   const HfArch* arch_ = nullptr;
   int64_t head_dim_ = 0;
   HfShards shards_;

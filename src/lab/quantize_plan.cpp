@@ -34,7 +34,7 @@ Result<std::vector<Keep>> parse_keeps(const std::vector<std::string>& texts) {
     Keep k;
     k.text = text;
     k.format = format_named(text.substr(equals + 1));
-    if (!k.format) return invalid("'" + text.substr(equals + 1) + "' is no weight type (such as q8_0, q6_k, f16)", "--keep");
+    if (!k.format || is_own_type(uint32_t(k.format->type))) return invalid("'" + text.substr(equals + 1) + "' is no weight type (such as q8_0, q6_k, f16)", "--keep");
     try {
       k.names = std::regex(text.substr(0, equals));
     } catch (const std::regex_error&) {

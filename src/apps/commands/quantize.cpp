@@ -11,6 +11,7 @@
 
 #include "apps/command.h"
 #include "lab/quantize.h"
+#include "lab/quantize_folder.h"
 #include "quant/mixes.h"
 
 namespace sluice::apps {
@@ -23,8 +24,8 @@ class Quantize final : public Invocation {
  public:
   void declare(Flags& f) override {
     f.add("in", o_.input, "a .gguf file, a folder of safetensors, or a name in the local store", true);
-    f.add("out", o_.output, "the file to write", true);
-    f.add("--type", o_.type, quant::mix_names());
+    f.add("out", o_.output, "the .gguf file to write; the folder, for types of safetensors", true);
+    f.add("--type", o_.type, quant::mix_names() + "; in a folder of safetensors " + lab::folder_type_names());
     f.add("--calibrate", o_.calibrate, "a text such as the model will see: weights count by what they are multiplied with on it");
     f.add("--method", o_.method, "rtn (search for the least error of the weights), imatrix (of the outputs, column by column, on the calibration text; the default with one) or gptq (columns make up for each other's errors: slower, nearer)");
     f.add("--keep", o_.keep, "REGEX=TYPE: tensors whose name matches get this type; may stand several times");

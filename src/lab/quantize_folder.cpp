@@ -1,0 +1,209 @@
+#include "lab/quantize_folder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <mutex>
+#include <regex>
+#include <thread>
+
+#include "lab/loaded_model.h"
+#include "quant/fit.h"
+
+namespace sluice::lab {
+namespace {
+
+constexpr int kGroup = 128, kBlockRows = 128;
+
+struct NamedType { const char* name; FolderType type; };
+using format::Fp8Scales;
+using format::StDtype;
+constexpr NamedType kTypes[] = {
+    {"f32", {FolderType::kFloats, 32, StDtype::kF32, {}}},  {"f16", {FolderType::kFloats, 16, StDtype::kF16, {}}},
+    {"bf16", {FolderType::kFloats, 16, StDtype::kBF16, {}}}, {"gptq2", {FolderType::kGptq, 2, StDtype::kF16, {}}},
+    {"gptq3", {FolderType::kGptq, 3, StDtype::kF16, {}}},    {"gptq4", {FolderType::kGptq, 4, StDtype::kF16, {}}},
+    {"gptq5", {FolderType::kGptq, 5, StDtype::kF16, {}}},    {"gptq6", {FolderType::kGptq, 6, StDtype::kF16, {}}},
+    {"gptq7", {FolderType::kGptq, 7, StDtype::kF16, {}}},    {"gptq8", {FolderType::kGptq, 8, StDtype::kF16, {}}},
+    {"awq4", {FolderType::kAwq, 4, StDtype::kF16, {}}},      {"fp8", {FolderType::kFp8, 8, StDtype::kF16, Fp8Scales::kChannel}},
+    {"fp8_tensor", {FolderType::kFp8, 8, StDtype::kF16, Fp8Scales::kTensor}}, {"fp8_block", {FolderType::kFp8, 8, StDtype::kF16, Fp8Scales::kBlock}},
+};
+
+// fn(begin, end) over the rows in slices of whole blocks, by several threads; the first error counts.
+Status over_rows(const format::TensorEntry& t, int threads, const std::function<Status(int64_t, int64_t)>& fn) {
+  const int64_t rows = t.rows(), slice = (rows / threads + kBlockRows) / kBlockRows * kBlockRows;
+  std::mutex mutex;
+  Status status;
+  const auto work = [&](int64_t begin) {
+    Status s = fn(begin, std::min(rows, begin + slice));
+    const std::lock_guard lock(mutex);
+    if (!s.ok() && status.ok()) status = std::move(s);
+  };
+  std::vector<std::thread> pool;
+  for (int64_t begin = slice; begin < rows; begin += slice) pool.emplace_back(work, begin);
+  work(0);
+  for (std::thread& p : pool) p.join();
+  return status;
+}
+
+Result<std::vector<float>> finite_rows(const format::TensorEntry& t, int64_t begin, int64_t end) {
+  std::vector<float> w(size_t((end - begin) * t.cols()));
+  format::decode_rows(t, begin, end, w.data());
+  if (const size_t bad = quant::first_unfit(w.data(), w.size()); bad < w.size())
+    return bad_file(t.name + ": element " + std::to_string(begin * t.cols() + int64_t(bad)) + " is " + std::to_string(w[bad]) + "; weights must be finite and at most 65504 in size");
+  return w;
+}
+
+template <class T>
+void place(std::vector<T>& all, int64_t row, int64_t of_rows, int64_t total_rows, const std::vector<T>& part) {
+  const size_t per_row = part.size() / size_t(of_rows);
+  all.resize(per_row * size_t(total_rows));
+  std::copy(part.begin(), part.end(), all.begin() + ptrdiff_t(per_row * size_t(row)));
+}
+
+Result<quant::GroupedMatrix> round_groups(const format::TensorEntry& t, int bits, int group, bool symmetric, int threads) {
+  quant::GroupedMatrix m{int(t.rows()), int(t.cols()), bits, group, {}, {}, {}, {}};
+  std::mutex mutex;
+  SLUICE_TRY(over_rows(t, threads, [&](int64_t begin, int64_t end) -> Status {
+    SLUICE_ASSIGN(const std::vector<float> w, finite_rows(t, begin, end));
+    const quant::GroupedMatrix part = quant::round_grouped(w.data(), int(end - begin), m.cols, bits, group, symmetric);
+    const std::lock_guard lock(mutex);
+    place(m.codes, begin, end - begin, m.rows, part.codes);
+    place(m.scales, begin, end - begin, m.rows, part.scales);
+    place(m.zeros, begin, end - begin, m.rows, part.zeros);
+    return {};
+  }));
+  return m;
+}
+
+Result<quant::Fp8Matrix> round_fp8_rows(const format::TensorEntry& t, Fp8Scales scales) {
+  SLUICE_ASSIGN(const std::vector<float> w, finite_rows(t, 0, t.rows()));
+  const int rows = int(t.rows()), cols = int(t.cols());
+  if (scales == Fp8Scales::kBlock) return quant::round_fp8(w.data(), rows, cols, 128, 128);
+  return quant::round_fp8(w.data(), rows, cols, scales == Fp8Scales::kChannel ? 1 : rows, cols);
+}
+
+// Matrices that --keep leaves as floats.
+Result<std::vector<std::regex>> parse_kept(const std::vector<std::string>& keeps) {
+  std::vector<std::regex> out;
+  for (const std::string& text : keeps) {
+    const size_t equals = text.rfind('=');
+    const std::string type = equals == std::string::npos ? "" : text.substr(equals + 1);
+    const auto found = find_folder_type(type);
+    if (!found || found->kind != FolderType::kFloats) return invalid("'" + text + "' is not REGEX=f16: in a folder, matrices can be kept as floats alone", "--keep");
+    try {
+      out.emplace_back(text.substr(0, equals));
+    } catch (const std::regex_error&) {
+      return invalid("'" + text.substr(0, equals) + "' is no regular expression", "--keep");
+    }
+  }
+  return out;
+}
+
+bool is_layer_matrix(const format::TensorEntry& t) { return t.dims.size() == 2 && t.name.starts_with("blk."); }
+
+// Wraps a source: progress before each matrix, and an end where the user wants one.
+template <class Source>
+Source watched(Source source, const QuantizeOptions& o, std::shared_ptr<int64_t> done, int64_t all, std::chrono::steady_clock::time_point start) {
+  return [=, &o](const format::TensorEntry& t) -> decltype(source(t)) {
+    if (o.stop && o.stop->load(std::memory_order_relaxed)) return Error{ErrorCode::kCancelled, "interrupted", {}};
+    const double share = all > 0 ? double(*done) / double(all) : 1, took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (o.progress) o.progress({t.name, share, share > 0 ? took * (1 - share) / share : -1});
+    *done += t.elements();
+    return source(t);
+  };
+}
+
+}  // namespace
+
+std::optional<FolderType> find_folder_type(const std::string& name) {
+  for (const NamedType& t : kTypes)
+    if (name == t.name) return t.type;
+  return std::nullopt;
+}
+
+std::string folder_type_names() {
+  std::string names;
+  for (const NamedType& t : kTypes) names += std::string(names.empty() ? "" : ", ") + t.name;
+  return names;
+}
+
+FolderMatrices rounded_matrices(const FolderType& type, int group, int threads) {
+  FolderMatrices m;
+  m.group = group;
+  const bool symmetric = type.kind != FolderType::kAwq;
+  m.grouped = [bits = type.bits, group, symmetric, threads](const format::TensorEntry& t) { return round_groups(t, bits, group, symmetric, threads); };
+  m.fp8 = [scales = type.scales](const format::TensorEntry& t) { return round_fp8_rows(t, scales); };
+  return m;
+}
+
+Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& type, const format::WeightFile& file,
+                                    std::span<const format::TensorEntry> tensors, const FolderMatrices& matrices) {
+  const auto start = std::chrono::steady_clock::now();
+  SLUICE_ASSIGN(const std::vector<std::regex> kept, parse_kept(o.keep));
+  const format::TensorChoice chosen = [&](const format::TensorEntry& t) {
+    return std::none_of(kept.begin(), kept.end(), [&](const std::regex& r) { return std::regex_match(t.name, r); });
+  };
+  int64_t all = 0, quantised = 0;
+  for (const format::TensorEntry& t : tensors)
+    if (is_layer_matrix(t) && chosen(t)) all += t.elements();
+  QuantizedType matrix_type{o.type, 0, 0, 0}, rest{format::traits(type.dtype).name, 0, 0, 0};
+  auto done = std::make_shared<int64_t>(0);
+  format::HfMatrixLayout layout;
+  if (type.kind == FolderType::kGptq) {
+    layout = format::gptq_layout({type.bits, matrices.group, matrices.symmetric, matrices.activation_order}, chosen, watched(matrices.grouped, o, done, all, start));
+  } else if (type.kind == FolderType::kAwq) {
+    layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, done, all, start));
+  } else if (type.kind == FolderType::kFp8) {
+    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, done, all, start));
+  }
+  format::HfWriteOptions w;
+  w.dtype = type.dtype;
+  w.convert_floats = type.kind == FolderType::kFloats;
+  if (type.kind != FolderType::kFloats) {
+    w.layout = &layout;
+    layout.outputs = [inner = layout.outputs, &matrix_type, &quantised](const format::TensorEntry& t, const std::string& module, const std::function<int64_t(int64_t)>& rows) {
+      std::vector<format::StOutput> out = inner(t, module, rows);
+      for (const format::StOutput& part : out) matrix_type.bytes += int64_t(part.bytes());
+      if (!out.empty()) ++matrix_type.tensors, matrix_type.parameters += t.elements(), quantised += t.elements();
+      return out;
+    };
+  }
+  SLUICE_TRY(format::write_hf_folder(o.output, file.metadata(), tensors, w));
+  QuantizeReport r;
+  r.method = matrices.method;
+  r.in_bytes = file.file_bytes();
+  int64_t elements = 0;
+  for (const format::TensorEntry& t : tensors) ++rest.tensors, elements += t.elements();
+  rest.tensors -= matrix_type.tensors;
+  rest.parameters = elements - quantised;
+  uint64_t weight_bytes = 0;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(o.output, ec)) {
+    r.out_bytes += entry.file_size(ec);
+    if (entry.path().extension() == ".safetensors") weight_bytes += entry.file_size(ec);
+  }
+  rest.bytes = int64_t(weight_bytes) - matrix_type.bytes;
+  r.bits_per_weight = elements > 0 ? 8.0 * double(weight_bytes) / double(elements) : 0;
+  r.types = matrix_type.tensors > 0 ? std::vector<QuantizedType>{matrix_type, rest} : std::vector<QuantizedType>{rest};
+  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return r;
+}
+
+Result<QuantizeReport> quantize_folder(const QuantizeOptions& o, const FolderType& type) {
+  if (o.output.ends_with(".gguf")) return invalid("'" + o.type + "' is a type of folders of safetensors, and '" + o.output + "' names a .gguf file", "OUT");
+  if (!o.method.empty() && o.method != "rtn") return invalid("'" + o.method + "' does not make " + o.type + " (rtn does)", "--method");
+  if (!o.calibrate.empty()) return invalid("rtn takes no calibration text", "--calibrate");
+  SLUICE_ASSIGN(const auto file, format::open_model(resolve_model(o.input)));
+  for (const format::TensorEntry& t : file->tensors())
+    if (type.kind != FolderType::kFloats && !o.requantize && is_layer_matrix(t) && t.weight_format && 8 * t.weight_format->block_bytes < 16 * t.weight_format->block_elements)
+      return invalid(o.input + " is quantised already (" + t.name + " is " + t.weight_format->name +
+                     "): rounding again adds to the error of before. Take the original, or pass --requantize", "IN");
+  const int threads = o.threads > 0 ? o.threads : default_threads();
+  const int group = format::common_group(file->tensors(), kGroup, [](const format::TensorEntry&) { return true; });
+  if (group == 0 && (type.kind == FolderType::kGptq || type.kind == FolderType::kAwq))
+    return Error{ErrorCode::kUnsupported, o.input + ": rows of its matrices are no multiples of 32 elements", {}};
+  return write_folder(o, type, *file, file->tensors(), rounded_matrices(type, std::max(group, 32), threads));
+}
+
+}  // namespace sluice::lab

@@ -1,0 +1,42 @@
+// sluice quantize to a folder of safetensors: floats, GPTQ, AWQ or FP8 in the layouts that other programs read. Matrices come from a
+// source - rounding to nearest here, or a method that has looked at a calibration text - and are written one at a time.
+// A folder without config.json is unfinished.
+#pragma once
+#include <optional>
+#include <span>
+#include <string>
+
+#include "format/hf_layouts.h"
+#include "lab/quantize.h"
+
+namespace sluice::lab {
+
+struct FolderType {
+  enum Kind { kFloats, kGptq, kAwq, kFp8 } kind = kFloats;
+  int bits = 16;                                              // of kGptq
+  format::StDtype dtype = format::StDtype::kF16;              // of what stays floats
+  format::Fp8Scales scales = format::Fp8Scales::kChannel;     // of kFp8
+};
+// f32, f16, bf16, gptq2 .. gptq8, awq4, fp8 (a scale a row), fp8_tensor, fp8_block. Nothing: no type of folders.
+std::optional<FolderType> find_folder_type(const std::string& name);
+std::string folder_type_names();
+
+// Where quantised matrices come from, and how they are.
+struct FolderMatrices {
+  std::string method = "rtn";
+  int group = 128;                 // of kGptq and kAwq; see format::common_group
+  bool symmetric = true;           // of kGptq
+  bool activation_order = false;   // of kGptq
+  format::GroupedSource grouped;
+  format::Fp8Source fp8;
+};
+// Rounding to nearest. Errors of the sources: kBadFile naming an element that is not finite.
+FolderMatrices rounded_matrices(const FolderType& type, int group, int threads);
+
+// Writes metadata and tensors (the model's, or what a method made of them). Errors: as quantize.
+Result<QuantizeReport> write_folder(const QuantizeOptions& options, const FolderType& type, const format::WeightFile& file,
+                                    std::span<const format::TensorEntry> tensors, const FolderMatrices& matrices);
+// The whole command for a type of folders, by rounding.
+Result<QuantizeReport> quantize_folder(const QuantizeOptions& options, const FolderType& type);
+
+}  // namespace sluice::lab
