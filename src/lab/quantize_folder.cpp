@@ -102,15 +102,38 @@ Result<std::vector<std::regex>> parse_kept(const std::vector<std::string>& keeps
 
 bool is_layer_matrix(const format::TensorEntry& t) { return t.dims.size() == 2 && t.name.starts_with("blk."); }
 
-// Wraps a source: progress before each matrix, and an end where the user wants one.
+// What is done of a run, and how far off it is.
+struct Tally {
+  int64_t all = 0, done = 0;  // elements
+  double error = 0, square = 0;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+
+  template <class Matrix>
+  void add(const format::TensorEntry& t, const Matrix& m) {
+    std::vector<float> was(size_t(t.cols())), is(was.size());
+    for (int64_t n = 0; n < t.rows(); ++n) {
+      format::decode_rows(t, n, n + 1, was.data());
+      quant::decode_row(m, int(n), is.data());
+      for (size_t k = 0; k < was.size(); ++k) {
+        error += double(is[k] - was[k]) * (is[k] - was[k]);
+        square += double(was[k]) * was[k];
+      }
+    }
+    done += t.elements();
+  }
+};
+
+// Wraps a source: progress before each matrix, its error after, and an end where the user wants one.
 template <class Source>
-Source watched(Source source, const QuantizeOptions& o, std::shared_ptr<int64_t> done, int64_t all, std::chrono::steady_clock::time_point start) {
-  return [=, &o](const format::TensorEntry& t) -> decltype(source(t)) {
+Source watched(Source source, const QuantizeOptions& o, Tally& tally) {
+  return [source, &o, &tally](const format::TensorEntry& t) -> decltype(source(t)) {
     if (o.stop && o.stop->load(std::memory_order_relaxed)) return Error{ErrorCode::kCancelled, "interrupted", {}};
-    const double share = all > 0 ? double(*done) / double(all) : 1, took = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (o.progress) o.progress({t.name, share, share > 0 ? took * (1 - share) / share : -1});
-    *done += t.elements();
-    return source(t);
+    const double share = tally.all > 0 ? double(tally.done) / double(tally.all) : 1;
+    if (o.progress) o.progress({t.name, share, share > 0 ? tally.seconds() * (1 - share) / share : -1});
+    auto made = source(t);
+    if (made.ok() && made->rows == t.rows() && made->cols == t.cols() && quant::fault(*made).empty()) tally.add(t, *made);
+    return made;
   };
 }
 
@@ -139,23 +162,22 @@ FolderMatrices rounded_matrices(const FolderType& type, int group, int threads) 
 
 Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& type, const format::WeightFile& file,
                                     std::span<const format::TensorEntry> tensors, const FolderMatrices& matrices) {
-  const auto start = std::chrono::steady_clock::now();
+  Tally tally;
   SLUICE_ASSIGN(const std::vector<std::regex> kept, parse_kept(o.keep));
   const format::TensorChoice chosen = [&](const format::TensorEntry& t) {
     return std::none_of(kept.begin(), kept.end(), [&](const std::regex& r) { return std::regex_match(t.name, r); });
   };
-  int64_t all = 0, quantised = 0;
+  int64_t quantised = 0;
   for (const format::TensorEntry& t : tensors)
-    if (is_layer_matrix(t) && chosen(t)) all += t.elements();
-  QuantizedType matrix_type{o.type, 0, 0, 0}, rest{format::traits(type.dtype).name, 0, 0, 0};
-  auto done = std::make_shared<int64_t>(0);
+    if (is_layer_matrix(t) && chosen(t)) tally.all += t.elements();
+  QuantizedType matrix_type{o.type, 0, 0, 0}, rest{"floats", 0, 0, 0};
   format::HfMatrixLayout layout;
   if (type.kind == FolderType::kGptq) {
-    layout = format::gptq_layout({type.bits, matrices.group, matrices.symmetric, matrices.activation_order}, chosen, watched(matrices.grouped, o, done, all, start));
+    layout = format::gptq_layout({type.bits, matrices.group, matrices.symmetric, matrices.activation_order}, chosen, watched(matrices.grouped, o, tally));
   } else if (type.kind == FolderType::kAwq) {
-    layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, done, all, start));
+    layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, tally));
   } else if (type.kind == FolderType::kFp8) {
-    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, done, all, start));
+    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, tally));
   }
   format::HfWriteOptions w;
   w.dtype = type.dtype;
@@ -186,7 +208,8 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
   rest.bytes = int64_t(weight_bytes) - matrix_type.bytes;
   r.bits_per_weight = elements > 0 ? 8.0 * double(weight_bytes) / double(elements) : 0;
   r.types = matrix_type.tensors > 0 ? std::vector<QuantizedType>{matrix_type, rest} : std::vector<QuantizedType>{rest};
-  r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  r.relative_error = tally.square > 0 ? std::sqrt(tally.error / tally.square) : 0;
+  r.seconds = tally.seconds();
   return r;
 }
 

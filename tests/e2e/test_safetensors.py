@@ -100,7 +100,7 @@ for kind, dequantise, step in (("gptq4", gptq, 0.53), ("gptq3", gptq, 0.53), ("g
         assert worst <= 1, (kind, name, worst)
     got = sluice(prompt[0], path, *prompt[1:])
     drift = np.abs(np.array(got["nll"]) - np.array(want["nll"])).max()
-    assert drift < {"gptq3": 6, "gptq4": 2.5, "awq4": 2.5, "fp8": 0.3, "fp8_block": 0.3, "gptq8": 0.1}[kind], (kind, drift)
+    assert drift < {"gptq3": 6, "gptq4": 2.5, "awq4": 2.5, "fp8": 0.7, "fp8_block": 0.7, "gptq8": 0.1}[kind], (kind, drift)
     print(f"{kind}: {report['bits_per_weight']:.2f} bits a weight, nll off by up to {drift:.3f}, '{got['text']}'")
 
 kinds = {t["type"] for t in sluice("inspect", os.path.join(folder, "gptq4"))["tensors"]}
