@@ -1,6 +1,7 @@
 // Quantised folders: what the layouts of GPTQ, AWQ and FP8 are written with comes back to the bit, and runs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -116,8 +117,11 @@ void check(const std::string& name, const char* architecture, const format::HfMa
   ASSERT_TRUE(format::write_hf_folder(plain.path(), source->metadata(), dequantised, {}).ok());
   const lab::Completion want = complete(plain.path(), "reference"), ref = complete(packed.path(), "reference"), cpu = complete(packed.path(), "");
   ASSERT_EQ(want.nll.size(), ref.nll.size());
+  // Columns in an order of their own are summed in it; all others are the same floats in the same order.
+  const bool ordered = std::any_of((*opened)->tensors().begin(), (*opened)->tensors().end(), [](const TensorEntry& t) { return t.input_order != nullptr; });
+  if (!ordered) EXPECT_EQ(want.nll, ref.nll);
   for (size_t i = 0; i < want.nll.size(); ++i) {
-    EXPECT_NEAR(want.nll[i], ref.nll[i], 1e-4);
+    EXPECT_NEAR(want.nll[i], ref.nll[i], 1e-3);
     EXPECT_NEAR(want.nll[i], cpu.nll[i], cpu_error);
   }
 }
