@@ -144,12 +144,15 @@ struct RopeAppendArgs {
   BatchView batch;
   CacheView cache;
   int q_heads = 0, kv_heads = 0, head_dim = 0, rope_dims = 0;
-  Array q;                       // [T, H * D], rotated in place (and mixed, where keys are), q_stride
+  Array q;                       // [T, H * D], rotated in place, q_stride
   Array k;                       // [T, G * D], k_stride (left unspecified after)
   ConstArray v;                  // [T, G * D], v_stride; all three of one type
   int q_stride = 0, k_stride = 0, v_stride = 0;
   const float* q_norm = nullptr; // [D] or none
   const float* k_norm = nullptr;
+  // [G * D] or none (and none with k_norm): what every token's key of a head has in it before rotation, its bias. A cache that is no
+  // floats keeps keys without, since it would take most of their range; attention puts it back.
+  const float* key_offset = nullptr;
   float eps = 0;
   RopeStyle style{};
   // cos and sin of every position the model can hold: [max_position, rope_dims / 2] each.
@@ -167,6 +170,12 @@ struct AttentionArgs {
   float scale = 1;               // of q.k
   int window = 0;                // 0 = all; else keys with position > p - window
   float softcap = 0;             // 0 = none; else c * tanh(s / c) before the mask
+  // As rope_append had them; read only where there is an offset and the keys are no floats.
+  const float* key_offset = nullptr;
+  int rope_dims = 0;
+  RopeStyle style{};
+  const float* cos_table = nullptr;
+  const float* sin_table = nullptr;
   Array out;                     // [T, H * D], out_stride
   int out_stride = 0;
 };

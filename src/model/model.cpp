@@ -153,6 +153,7 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   rope.q_stride = rope.k_stride = rope.v_stride = stride;
   rope.q_norm = w.q_norm;
   rope.k_norm = w.k_norm;
+  rope.key_offset = w.k_norm ? nullptr : w.k_bias;
   rope.eps = spec_.norm_eps;
   rope.style = spec_.rope_style;
   rope.cos_table = (local ? rope_.local_cos : rope_.global_cos).as<float>();
@@ -169,6 +170,11 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   attention.q_stride = stride;
   attention.scale = spec_.scale();
   attention.window = local ? spec_.window : 0;
+  attention.key_offset = rope.key_offset;
+  attention.rope_dims = rope.rope_dims;
+  attention.style = rope.style;
+  attention.cos_table = rope.cos_table;
+  attention.sin_table = rope.sin_table;
   attention.out = attended;
   attention.out_stride = q_dim;
   kernels_->attention(context, attention);

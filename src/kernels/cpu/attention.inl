@@ -1,27 +1,72 @@
 // attention: tasks of (sequence, KV head, group of query rows), or one for each split of the keys where few long sequences
 // would leave workers idle. Splits are folded apart and merged in order either way, so both give the same bits.
 
+// What a tile does with keys and with values, by their types and the number of rows.
+using ScoreFn = void (*)(const RowGroup&, const TilePieces&, float (*scores)[kTile]);
+using ValueFn = void (*)(const RowGroup&, const TilePieces&, float (*weights)[kTile], Fold&, const int* begin, const int* end);
+using OffsetFn = void (*)(const RowGroup&, const Turns&, int tile, int first, int last, float (*scores)[kTile]);
+struct TileFns {
+  ScoreFn score;
+  OffsetFn offset;
+  ValueFn add;
+  const Turns* turns;  // where keys have an offset
+};
+
+// Folds the tiles of [split_begin, split_end) into f (which starts empty).
+static void fold_split(const RowGroup& g, const TileFns& fns, int split_begin, int split_end, Fold& f) {
+  const int dims = g.args->head_dim;
+  for (int r = 0; r < g.rows; ++r) {
+    f.max[r] = kMinusInfinity;
+    f.sum[r] = 0;
+    for (int d = 0; d < dims; d += kLanes) f_store(f.acc[r] + d, f_zero());
+  }
+  const int start = g.lowest > split_begin ? g.lowest / kTile * kTile : split_begin;
+  const int stop = g.highest < split_end ? g.highest : split_end;
+  alignas(64) float scores[kAttentionRows][kTile];
+  for (int tile = start; tile < stop; tile += kTile) {
+    TilePieces pieces;
+    find_pieces(g, tile, pieces);
+    fns.score(g, pieces, scores);
+    if (fns.turns) fns.offset(g, *fns.turns, tile, pieces.first, pieces.last, scores);
+    int begin[kAttentionRows], end[kAttentionRows];
+    for (int r = 0; r < g.rows; ++r) {
+      begin[r] = g.begin[r] > tile ? g.begin[r] - tile : 0;
+      end[r] = g.end[r] < tile + kTile ? g.end[r] - tile : kTile;
+      if (begin[r] >= end[r]) {
+        begin[r] = end[r] = 0;
+        continue;
+      }
+      const float shrink = weigh_row(*g.args, scores[r], begin[r], end[r], f.max[r], f.sum[r]);
+      if (shrink != 1.0f)
+        for (int d = 0; d < dims; d += kLanes) f_store(f.acc[r] + d, f_mul(f_load(f.acc[r] + d), f_set1(shrink)));
+    }
+    fns.add(g, pieces, scores, f, begin, end);
+  }
+}
+
 // By the type of keys or values, and the rows less one.
 template <CacheElement E, int... R>
 constexpr void put_fns(ScoreFn* score, ValueFn* add, std::integer_sequence<int, R...>) {
   ((score[R] = score_tile<E, R + 1>), ...);
   ((add[R] = fold_values<E, R + 1>), ...);
 }
+template <int... R>
+constexpr void put_offset_fns(OffsetFn* offset, std::integer_sequence<int, R...>) {
+  ((offset[R] = add_offsets<R + 1>), ...);
+}
 struct FnTables {
+  OffsetFn offset[kAttentionRows];
   ScoreFn score[std::size(kCacheElements)][kAttentionRows];
   ValueFn add[std::size(kCacheElements)][kAttentionRows];
 };
 template <int... E>
 constexpr FnTables make_fn_tables(std::integer_sequence<int, E...>) {
   FnTables t{};
+  put_offset_fns(t.offset, std::make_integer_sequence<int, kAttentionRows>{});
   (put_fns<CacheElement(E)>(t.score[E], t.add[E], std::make_integer_sequence<int, kAttentionRows>{}), ...);
   return t;
 }
 constexpr FnTables kFns = make_fn_tables(std::make_integer_sequence<int, int(std::size(kCacheElements))>{});
-
-static TileFns tile_fns(CacheType type, int rows) {
-  return {kFns.score[int(type.keys)][rows - 1], kFns.add[int(type.values)][rows - 1]};
-}
 
 struct AttentionJob {
   const AttentionArgs* args;
@@ -29,7 +74,13 @@ struct AttentionJob {
   int units;       // row groups over sequences and KV heads
   int max_splits;
   size_t record;   // floats of one row's partial result
+  const Turns* turns;
 };
+
+static TileFns tile_fns(const AttentionJob& j, int rows) {
+  const CacheType type = j.args->cache.type;
+  return {kFns.score[int(type.keys)][rows - 1], kFns.offset[rows - 1], kFns.add[int(type.values)][rows - 1], j.turns};
+}
 
 SIMD int row_groups(const AttentionArgs& a, int s) {
   const int tokens = a.batch.query_begin[s + 1] - a.batch.query_begin[s];
@@ -92,7 +143,7 @@ static void unit_task(void* p, int i, int) noexcept {
   const AttentionArgs& a = *j.args;
   RowGroup g;
   open_group(a, j.units - 1 - i, g);  // the longest first: they come last in a causal chunk
-  const TileFns fns = tile_fns(a.cache.type, g.rows);
+  const TileFns fns = tile_fns(j, g.rows);
   Fold all, part;
   const int first = g.lowest / kSplit, last = (g.highest - 1) / kSplit;
   fold_split(g, fns, first * kSplit, (first + 1) * kSplit, all);
@@ -116,7 +167,7 @@ static void split_task(void* p, int i, int) noexcept {
   open_group(*j.args, unit, g);
   if (split < g.lowest / kSplit || split > (g.highest - 1) / kSplit) return;
   Fold f;
-  fold_split(g, tile_fns(j.args->cache.type, g.rows), split * kSplit, (split + 1) * kSplit, f);
+  fold_split(g, tile_fns(j, g.rows), split * kSplit, (split + 1) * kSplit, f);
   for (int r = 0; r < g.rows; ++r) {
     float* out = partial_at(j, unit, split, r);
     for (int d = 0; d < dims; d += kLanes) f_store(out + d, f_load(f.acc[r] + d));
@@ -142,11 +193,18 @@ static void merge_task(void* p, int unit, int) noexcept {
 }
 
 static void attention(Context* c, const AttentionArgs& a) noexcept {
-  AttentionJob j{&a, c, 0, 1, size_t((a.head_dim + kLanes - 1) / kLanes * kLanes + 2)};
+  AttentionJob j{&a, c, 0, 1, size_t((a.head_dim + kLanes - 1) / kLanes * kLanes + 2), nullptr};
+  alignas(64) Turns turns;
+  int longest = 0;
   for (int s = 0; s < a.batch.num_sequences; ++s) {
     j.units += row_groups(a, s) * a.kv_heads;
     const int splits = (a.batch.kv_len[s] + kSplit - 1) / kSplit;
     if (splits > j.max_splits) j.max_splits = splits;
+    if (a.batch.kv_len[s] > longest) longest = a.batch.kv_len[s];
+  }
+  if (a.key_offset && !is_float(a.cache.type.keys)) {
+    fill_turns(a, longest, turns);
+    j.turns = &turns;
   }
   const size_t floats = size_t(j.units) * size_t(j.max_splits) * kAttentionRows * j.record;
   if (c->threads > 1 && j.max_splits > 1 && j.units < 4 * c->threads && floats <= c->partials_floats) {

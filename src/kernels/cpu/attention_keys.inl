@@ -154,9 +154,103 @@ static void score_tile(const RowGroup& g, const TilePieces& p, float (*scores)[k
   }
 }
 
+// What keys' offset adds to scores. A query with the offset b, rotated to position p, is the sum over pairs of dimensions of
+// A cos(p w) + B sin(p w), A = q0 b0 + q1 b1, B = q1 b0 - q0 b1. For the keys of a tile that is turned to the tile's first position,
+// and then one small table of cos and sin at 0..63, in products of pairs of whole numbers, is good for all of them.
+
+constexpr float kTurnUnit = 32767.0f;  // of the table, and of a row's |A| and |B| together: sums stay below 2^31
+
+// A and B of the pairs, and what dimensions that are not rotated give.
+static void turn_query(RowGroup& g, int r) {
+  const AttentionArgs& a = *g.args;
+  const int half = a.rope_dims / 2;
+  const float *q = g.q[r], *b = a.key_offset + size_t(g.kv_head) * size_t(a.head_dim);
+  for (int i = 0; i < half; ++i) {
+    const int first = a.style == RopeStyle::kHalves ? i : 2 * i, second = a.style == RopeStyle::kHalves ? half + i : 2 * i + 1;
+    g.turn[r][0][i] = q[first] * b[first] + q[second] * b[second];
+    g.turn[r][1][i] = q[second] * b[first] - q[first] * b[second];
+  }
+  g.still[r] = 0;
+  for (int d = a.rope_dims; d < a.head_dim; ++d) g.still[r] += q[d] * b[d];
+}
+
+// (cos, sin) of pair i at position j of a tile, side by side. Rows of the tables that no key needs may not be there.
+using Turns = int32_t[kMaxHeadDim / 2][kTile];
+static void fill_turns(const AttentionArgs& a, int positions, Turns& turns) {
+  const int half = a.rope_dims / 2;
+  alignas(64) int32_t row[kMaxHeadDim / 2 + 16];
+  for (int j = 0; j < kTile; ++j) {
+    const size_t at = size_t(j < positions ? j : 0) * size_t(half);
+    for (int i = 0; i < half; i += kLanes) {
+      const I c = i_from_float(f_mul(f_load_n(a.cos_table + at + i, half - i), f_set1(kTurnUnit)));
+      const I s = i_from_float(f_mul(f_load_n(a.sin_table + at + i, half - i), f_set1(kTurnUnit)));
+      f_store(reinterpret_cast<float*>(row + i), f_from_bits(i_or(i_and(c, i_set1(0xFFFF)), i_shift_left<16>(s))));
+    }
+    for (int i = 0; i < half; ++i) turns[i][j] = row[i];
+  }
+}
+
+// A row's pairs (A, B) at the tile's first position as whole numbers; returns what one of them, times the table's unit, is worth.
+static float turn_to(const RowGroup& g, int r, int tile, int32_t* pairs) {
+  const AttentionArgs& a = *g.args;
+  const int half = a.rope_dims / 2;
+  const float *cos = a.cos_table + size_t(tile) * size_t(half), *sin = a.sin_table + size_t(tile) * size_t(half);
+  alignas(64) float first[kMaxHeadDim / 2 + 16], second[kMaxHeadDim / 2 + 16];
+  F total = f_zero();
+  for (int i = 0; i < half; i += kLanes) {
+    const F c = f_load_n(cos + i, half - i), s = f_load_n(sin + i, half - i);
+    const F A = f_load_n(g.turn[r][0] + i, half - i), B = f_load_n(g.turn[r][1] + i, half - i);
+    const F x = f_fma(A, c, f_mul(B, s)), y = f_fnma(A, s, f_mul(B, c));
+    f_store(first + i, x);
+    f_store(second + i, y);
+    total = f_add(total, f_add(f_abs(x), f_abs(y)));
+  }
+  const float sum = f_sum(total), unit = sum / (kTurnUnit - float(half));  // rounding adds at most a half to each
+  const F factor = f_set1(sum > 0 ? 1 / unit : 0.0f);
+  for (int i = 0; i < half; i += kLanes) {
+    const I x = i_from_float(f_mul(f_load(first + i), factor)), y = i_from_float(f_mul(f_load(second + i), factor));
+    f_store(reinterpret_cast<float*>(pairs + i), f_from_bits(i_or(i_and(x, i_set1(0xFFFF)), i_shift_left<16>(y))));
+  }
+  return unit / kTurnUnit;
+}
+
+// Adds them to scores of the pieces [first, last). Two vectors of keys at a time; the last may be of keys that no row sees.
+template <int R>
+static void add_offsets(const RowGroup& g, const Turns& turns, int tile, int first, int last, float (*scores)[kTile]) {
+  const int half = g.args->rope_dims / 2;
+  alignas(64) int32_t pairs[R][kMaxHeadDim / 2 + 16];
+  float unit[R];
+  for (int r = 0; r < R; ++r) unit[r] = turn_to(g, r, tile, pairs[r]);
+  for (int j = first * kKeyTile / (2 * kLanes) * (2 * kLanes); j < last * kKeyTile; j += 2 * kLanes) {
+    I t0[R], t1[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) t0[r] = t1[r] = i_zero();
+    for (int i = 0; i < half; ++i) {
+      const I x = i_load(turns[i] + j), y = i_load(turns[i] + j + kLanes);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const I p = i_set1(pairs[r][i]);
+        t0[r] = i_dot_pairs(t0[r], x, p);
+        t1[r] = i_dot_pairs(t1[r], y, p);
+      }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const F u = f_set1(unit[r]), still = f_set1(g.still[r]);
+      float* at = scores[r] + j;
+      f_store(at, f_add(f_load(at), f_fma(f_from_int(t0[r]), u, still)));
+      f_store(at + kLanes, f_add(f_load(at + kLanes), f_fma(f_from_int(t1[r]), u, still)));
+    }
+  }
+}
+
 // Queries as keys of this type want them.
 static void pair_queries(CacheElement keys, RowGroup& g) {
   if (is_float(keys)) return;
+  if (g.args->key_offset)
+    for (int r = 0; r < g.rows; ++r) turn_query(g, r);
+  if (is_mixed(keys))
+    for (int r = 0; r < g.rows; ++r) mix_row(g.q[r], g.args->head_dim);
   const int dims = g.args->head_dim, padded = keys == CacheElement::kInt4 ? cache_groups(dims) * kCacheGroup : dims;
   for (int r = 0; r < g.rows; ++r) {
     float* q = g.q[r];

@@ -27,6 +27,9 @@ struct RowGroup {
   alignas(64) int32_t pairs[kAttentionRows][kMaxHeadDim / 2];
   float unit[kAttentionRows];
   float group_sum[kAttentionRows][kMaxHeadDim / kCacheGroup];
+  // Of keys with an offset: see turn_query.
+  alignas(64) float turn[kAttentionRows][2][kMaxHeadDim / 2];
+  float still[kAttentionRows];
 };
 
 SIMD float exp_of(float x) {
@@ -90,43 +93,4 @@ static float weigh_row(const AttentionArgs& a, float* scores, int begin, int end
   max = new_max;
   sum = sum * shrink + f_sum(total);
   return shrink;
-}
-
-// What a tile does with keys and with values, by their types and the number of rows.
-using ScoreFn = void (*)(const RowGroup&, const TilePieces&, float (*scores)[kTile]);
-using ValueFn = void (*)(const RowGroup&, const TilePieces&, float (*weights)[kTile], Fold&, const int* begin, const int* end);
-struct TileFns {
-  ScoreFn score;
-  ValueFn add;
-};
-
-// Folds the tiles of [split_begin, split_end) into f (which starts empty).
-static void fold_split(const RowGroup& g, const TileFns& fns, int split_begin, int split_end, Fold& f) {
-  const int dims = g.args->head_dim;
-  for (int r = 0; r < g.rows; ++r) {
-    f.max[r] = kMinusInfinity;
-    f.sum[r] = 0;
-    for (int d = 0; d < dims; d += kLanes) f_store(f.acc[r] + d, f_zero());
-  }
-  const int start = g.lowest > split_begin ? g.lowest / kTile * kTile : split_begin;
-  const int stop = g.highest < split_end ? g.highest : split_end;
-  alignas(64) float scores[kAttentionRows][kTile];
-  for (int tile = start; tile < stop; tile += kTile) {
-    TilePieces pieces;
-    find_pieces(g, tile, pieces);
-    fns.score(g, pieces, scores);
-    int begin[kAttentionRows], end[kAttentionRows];
-    for (int r = 0; r < g.rows; ++r) {
-      begin[r] = g.begin[r] > tile ? g.begin[r] - tile : 0;
-      end[r] = g.end[r] < tile + kTile ? g.end[r] - tile : kTile;
-      if (begin[r] >= end[r]) {
-        begin[r] = end[r] = 0;
-        continue;
-      }
-      const float shrink = weigh_row(*g.args, scores[r], begin[r], end[r], f.max[r], f.sum[r]);
-      if (shrink != 1.0f)
-        for (int d = 0; d < dims; d += kLanes) f_store(f.acc[r] + d, f_mul(f_load(f.acc[r] + d), f_set1(shrink)));
-    }
-    fns.add(g, pieces, scores, f, begin, end);
-  }
 }

@@ -64,11 +64,15 @@ static void rope_token(const RopeAppendArgs& a, int t) {
     for (int h = 0; h < n; ++h, x += d) {
       if (weight) norm_row(x, weight, a.eps, d, x, false);
       rotate_row(a, x, position);
-      if (is_mixed(a.cache.type.keys)) mix_row(x, d);
     }
   };
+  float* const keys = a.k.floats() + size_t(t) * size_t(a.k_stride);
+  if (a.key_offset && !is_float(a.cache.type.keys))
+    for (int i = 0; i < a.kv_heads * d; i += kLanes) f_store_n(keys + i, f_sub(f_load_n(keys + i, a.kv_heads * d - i), f_load_n(a.key_offset + i, a.kv_heads * d - i)), a.kv_heads * d - i);
   heads(a.q.floats() + size_t(t) * size_t(a.q_stride), a.q_heads, a.q_norm);
-  heads(a.k.floats() + size_t(t) * size_t(a.k_stride), a.kv_heads, a.k_norm);
+  heads(keys, a.kv_heads, a.k_norm);
+  if (is_mixed(a.cache.type.keys))
+    for (int g = 0; g < a.kv_heads; ++g) mix_row(keys + g * d, d);
   append_token(a, t);
 }
 

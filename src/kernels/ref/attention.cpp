@@ -20,7 +20,8 @@ Rows rows_at(const BatchView& b, const CacheView& c, int s, int position, int g,
           static_cast<uint8_t*>(c.values) + block * c.value_stride + row * cache_row_bytes(c.type.values, d)};
 }
 
-void rotate(const RopeAppendArgs& a, float* x, int position) {
+template <class Args>
+void rotate(const Args& a, float* x, int position) {
   const int half = a.rope_dims / 2;
   for (int i = 0; i < half; ++i) {
     const float c = a.cos_table[size_t(position) * half + i], s = a.sin_table[size_t(position) * half + i];
@@ -39,12 +40,13 @@ void rope_task(void* p, int t, int) noexcept {
     float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
     if (a.q_norm) rms_norm_row(q, a.q_norm, a.eps, d, q);
     rotate(a, q, position);
-    if (is_mixed(a.cache.type.keys)) quant::mix_dims(q, d);
   }
   for (int g = 0; g < a.kv_heads; ++g) {
     float* k = a.k.floats() + size_t(t) * a.k_stride + size_t(g) * d;
     const float* v = a.v.floats() + size_t(t) * a.v_stride + size_t(g) * d;
     if (a.k_norm) rms_norm_row(k, a.k_norm, a.eps, d, k);
+    if (a.key_offset && !is_float(a.cache.type.keys))
+      for (int i = 0; i < d; ++i) k[i] -= a.key_offset[size_t(g) * d + i];
     rotate(a, k, position);
     if (is_mixed(a.cache.type.keys)) quant::mix_dims(k, d);
     const Rows rows = rows_at(a.batch, a.cache, a.batch.sequence_of[t], position, g, a.kv_heads, d);
@@ -59,13 +61,22 @@ void attention_task(void* p, int index, int) noexcept {
   const int t = index / a.q_heads, h = index % a.q_heads, d = a.head_dim;
   const int g = h / (a.q_heads / a.kv_heads), position = a.batch.positions[t], s = a.batch.sequence_of[t];
   const float* q = a.q.floats() + size_t(t) * a.q_stride + size_t(h) * d;
+  float mixed[kMaxHeadDim], offset[kMaxHeadDim];
+  std::copy(q, q + d, mixed);
+  if (is_mixed(a.cache.type.keys)) quant::mix_dims(mixed, d);
+  const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
   double sum = 0, max = -std::numeric_limits<double>::infinity(), acc[kMaxHeadDim] = {};
   for (int j = a.window > 0 ? std::max(0, position - a.window + 1) : 0; j <= position; ++j) {
     const Rows rows = rows_at(a.batch, a.cache, s, j, g, a.kv_heads, d);
     float row[kMaxHeadDim];
     quant::decode_cache_row(a.cache.type.keys, rows.key, d, row);
     double score = 0;
-    for (int i = 0; i < d; ++i) score += double(q[i]) * row[i];
+    for (int i = 0; i < d; ++i) score += double(mixed[i]) * row[i];
+    if (has_offset) {
+      std::copy(a.key_offset + size_t(g) * d, a.key_offset + size_t(g + 1) * d, offset);
+      rotate(a, offset, j);
+      for (int i = 0; i < d; ++i) score += double(q[i]) * offset[i];
+    }
     score *= a.scale;
     if (a.softcap > 0) score = a.softcap * std::tanh(score / a.softcap);
     if (score > max) {

@@ -17,6 +17,7 @@ struct AttentionCase {
   RopeStyle style;
   bool qk_norm;
   std::vector<int> lengths;  // tokens of each sequence
+  bool offset = false;       // keys have a large bias, and are kept without
 };
 
 constexpr float kEps = 1e-6f;
@@ -28,7 +29,7 @@ struct Data {
   int max_len = 0, blocks = 0;
   std::vector<std::vector<float>> q, k, v;  // [sequence]: [T, heads * D]
   std::vector<std::vector<int32_t>> table;  // [sequence]: blocks, shuffled
-  std::vector<float> q_norm, k_norm, cos, sin;
+  std::vector<float> q_norm, k_norm, cos, sin, offset;
 
   // activations: what queries, keys and values are given in, and the results wanted in.
   explicit Data(const AttentionCase& c, DType activations = DType::kF32, uint64_t seed = 11) : c(c), activations(activations) {
@@ -36,9 +37,12 @@ struct Data {
     const auto floats = [&](int n, int heads) {
       return from_type(activations, as_type(activations, random_floats(rng, size_t(n) * heads * c.head_dim)));
     };
+    Rng other(99);
+    if (c.offset) offset = random_floats(other, size_t(c.kv_heads) * c.head_dim, 5);
     for (int n : c.lengths) {
       q.push_back(floats(n, c.q_heads));
       k.push_back(floats(n, c.kv_heads));
+      for (size_t i = 0; c.offset && i < k.back().size(); ++i) k.back()[i] += offset[i % offset.size()];
       v.push_back(floats(n, c.kv_heads));
       table.emplace_back();
       max_len = std::max(max_len, n);
@@ -106,9 +110,16 @@ std::vector<double> truth(const Data& d, int s, float scale) {
     for (int g = 0; g < c.kv_heads; ++g) {
       const float* v = d.v[s].data() + (size_t(j) * c.kv_heads + g) * dim;
       values.push_back(kept(c.type.values, std::vector<double>(v, v + dim)));
-      keys.push_back(prepare(d, d.k[s].data() + (size_t(j) * c.kv_heads + g) * dim, d.k_norm, j));
+      std::vector<float> k(d.k[s].data() + (size_t(j) * c.kv_heads + g) * dim, d.k[s].data() + (size_t(j) * c.kv_heads + g + 1) * dim);
+      const bool apart = c.offset && !is_float(c.type.keys);
+      for (size_t i = 0; apart && i < k.size(); ++i) k[i] -= d.offset[size_t(g) * dim + i];
+      keys.push_back(prepare(d, k.data(), d.k_norm, j));
       if (is_mixed(c.type.keys)) keys.back() = mixed(keys.back());
       keys.back() = kept(c.type.keys, keys.back());
+      if (!apart) continue;
+      std::vector<double> back = prepare(d, d.offset.data() + size_t(g) * dim, d.k_norm, j);
+      if (is_mixed(c.type.keys)) back = mixed(back);
+      for (int i = 0; i < dim; ++i) keys.back()[i] += back[i];
     }
   for (int t = 0; t < n; ++t)
     for (int h = 0; h < c.q_heads; ++h) {
@@ -140,7 +151,7 @@ struct Runner {
   ContextPtr context;
   size_t key_bytes, value_bytes;    // of a block
   OnBackend<uint8_t> keys, values;  // at first NaN in all types of numbers and scales: unused slots must not matter
-  OnBackend<float> cos, sin, q_norm, k_norm;
+  OnBackend<float> cos, sin, q_norm, k_norm, offset;
   std::vector<std::vector<float>> out;
 
   Runner(const KernelTable& t, const Data& d, int threads, bool deterministic = true)
@@ -148,7 +159,7 @@ struct Runner {
         key_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.keys, d.c.head_dim)),
         value_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.values, d.c.head_dim)),
         keys(t, std::vector<uint8_t>(key_bytes * d.blocks, 0xFF)), values(t, std::vector<uint8_t>(value_bytes * d.blocks, 0xFF)),
-        cos(t, d.cos), sin(t, d.sin), q_norm(t, d.q_norm), k_norm(t, d.k_norm) {
+        cos(t, d.cos), sin(t, d.sin), q_norm(t, d.q_norm), k_norm(t, d.k_norm), offset(t, d.offset) {
     const AttentionCase& c = d.c;
     for (int n : c.lengths) out.emplace_back(size_t(n) * c.q_heads * c.head_dim);
   }
@@ -194,6 +205,7 @@ struct Runner {
     r.eps = kEps;
     r.style = c.style;
     r.cos_table = cos.data(), r.sin_table = sin.data();
+    if (c.offset) r.key_offset = offset.data();
     t.rope_append(context.get(), r);
     AttentionArgs a;
     a.batch = batch;
@@ -202,6 +214,9 @@ struct Runner {
     a.q = {queries.data(), type}, a.q_stride = hd;
     a.scale = scale();
     a.window = c.window, a.softcap = c.softcap;
+    a.key_offset = r.key_offset;
+    a.rope_dims = c.rope_dims, a.style = c.style;
+    a.cos_table = cos.data(), a.sin_table = sin.data();
     a.out = {y.data(), type}, a.out_stride = hd;
     t.attention(context.get(), a);
     const std::vector<float> got = from_type(type, y.read(context.get()));
@@ -267,6 +282,10 @@ std::vector<AttentionCase> shapes() {
       {both(CacheElement::kInt4), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
       {both(CacheElement::kInt4), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
       {both(CacheElement::kInt4), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {both(CacheElement::kFp8), 14, 2, 64, 64, 16, 0, 0, kHalves, false, {150, 3}, true},
+      {both(CacheElement::kInt8), 14, 2, 64, 64, 16, 0, 0, kHalves, false, {150, 3}, true},
+      {both(CacheElement::kInt4), 4, 2, 80, 40, 16, 70, 0, kInter, false, {100}, true},
+      {both(CacheElement::kF16), 4, 2, 64, 64, 16, 0, 0, kHalves, false, {20}, true},
       {{CacheElement::kInt8, CacheElement::kFp8}, 6, 2, 96, 96, 16, 0, 0, kHalves, false, {90, 33}},
       {{CacheElement::kInt8, CacheElement::kInt4}, 9, 3, 64, 64, 16, 0, 0, kHalves, false, {130}},
       {{CacheElement::kF16, CacheElement::kInt8}, 4, 2, 128, 128, 16, 0, 0, kHalves, false, {100}},
@@ -276,7 +295,7 @@ std::vector<AttentionCase> shapes() {
 
 std::string describe(const AttentionCase& c) {
   return cache_type_name(c.type) + " D=" + std::to_string(c.head_dim) + " heads=" + std::to_string(c.q_heads) + "/" +
-         std::to_string(c.kv_heads) + " window=" + std::to_string(c.window) + " length=" + std::to_string(c.lengths[0]);
+         std::to_string(c.kv_heads) + " window=" + std::to_string(c.window) + " length=" + std::to_string(c.lengths[0]) + (c.offset ? " offset" : "");
 }
 
 // Values are near 1. A rotated key in float may round to the other neighbour in the cache's type: one part in 2^11 (f16) or
