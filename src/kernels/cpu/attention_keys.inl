@@ -158,7 +158,8 @@ static void score_tile(const RowGroup& g, const TilePieces& p, float (*scores)[k
 // A cos(p w) + B sin(p w), A = q0 b0 + q1 b1, B = q1 b0 - q0 b1. For the keys of a tile that is turned to the tile's first position,
 // and then one small table of cos and sin at 0..63, in products of pairs of whole numbers, is good for all of them.
 
-constexpr float kTurnUnit = 32767.0f;  // of the table, and of a row's |A| and |B| together: sums stay below 2^31
+constexpr float kTurnUnit = 16384.0f;   // of the table
+constexpr float kTurnTotal = 131071.0f;  // a row's |A| and |B| together, at most: sums stay below 2^31
 
 // A and B of the pairs, and what dimensions that are not rotated give.
 static void turn_query(RowGroup& g, int r) {
@@ -196,7 +197,7 @@ static float turn_to(const RowGroup& g, int r, int tile, int32_t* pairs) {
   const int half = a.rope_dims / 2;
   const float *cos = a.cos_table + size_t(tile) * size_t(half), *sin = a.sin_table + size_t(tile) * size_t(half);
   alignas(64) float first[kMaxHeadDim / 2 + 16], second[kMaxHeadDim / 2 + 16];
-  F total = f_zero();
+  F total = f_zero(), most = f_zero();
   for (int i = 0; i < half; i += kLanes) {
     const F c = f_load_n(cos + i, half - i), s = f_load_n(sin + i, half - i);
     const F A = f_load_n(g.turn[r][0] + i, half - i), B = f_load_n(g.turn[r][1] + i, half - i);
@@ -204,8 +205,10 @@ static float turn_to(const RowGroup& g, int r, int tile, int32_t* pairs) {
     f_store(first + i, x);
     f_store(second + i, y);
     total = f_add(total, f_add(f_abs(x), f_abs(y)));
+    most = f_max(most, f_max(f_abs(x), f_abs(y)));
   }
-  const float sum = f_sum(total), unit = sum / (kTurnUnit - float(half));  // rounding adds at most a half to each
+  const float sum = f_sum(total), by_sum = sum / (kTurnTotal - float(half)), by_most = f_max_of(most) / 32767.0f;  // rounding adds at most a half to each
+  const float unit = by_most > by_sum ? by_most : by_sum;
   const F factor = f_set1(sum > 0 ? 1 / unit : 0.0f);
   for (int i = 0; i < half; i += kLanes) {
     const I x = i_from_float(f_mul(f_load(first + i), factor)), y = i_from_float(f_mul(f_load(second + i), factor));
