@@ -119,7 +119,9 @@ void check(const std::string& name, const char* architecture, const format::HfMa
   ASSERT_EQ(want.nll.size(), ref.nll.size());
   // Columns in an order of their own are summed in it; all others are the same floats in the same order.
   const bool ordered = std::any_of((*opened)->tensors().begin(), (*opened)->tensors().end(), [](const TensorEntry& t) { return t.input_order != nullptr; });
-  if (!ordered) EXPECT_EQ(want.nll, ref.nll);
+  if (!ordered) {
+    EXPECT_EQ(want.nll, ref.nll);
+  }
   for (size_t i = 0; i < want.nll.size(); ++i) {
     EXPECT_NEAR(want.nll[i], ref.nll[i], 1e-3);
     EXPECT_NEAR(want.nll[i], cpu.nll[i], cpu_error);
