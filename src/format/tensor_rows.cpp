@@ -16,11 +16,8 @@ void decode_rows(const TensorEntry& t, int64_t begin, int64_t end, float* out) {
   std::vector<uint8_t> made(t.make_rows ? row : 0);
   std::vector<float> ordered(t.input_order ? cols : 0);
   for (int64_t r = begin; r < end; ++r, out += cols) {
-    const uint8_t* from = t.bytes.data() + size_t(r) * row;
-    if (t.make_rows) {
-      read_rows(t, r, r + 1, made.data());
-      from = made.data();
-    }
+    if (t.make_rows) read_rows(t, r, r + 1, made.data());
+    const uint8_t* from = t.make_rows ? made.data() : t.bytes.data() + size_t(r) * row;
     t.weight_format->decode(from, t.input_order ? ordered.data() : out, cols);
     if (t.input_order)
       for (size_t k = 0; k < cols; ++k) out[(*t.input_order)[k]] = ordered[k];
