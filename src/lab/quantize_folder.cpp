@@ -8,6 +8,7 @@
 #include <regex>
 #include <thread>
 
+#include "lab/folder_calibration.h"
 #include "lab/loaded_model.h"
 #include "quant/fit.h"
 
@@ -215,8 +216,13 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
 
 Result<QuantizeReport> quantize_folder(const QuantizeOptions& o, const FolderType& type) {
   if (o.output.ends_with(".gguf")) return invalid("'" + o.type + "' is a type of folders of safetensors, and '" + o.output + "' names a .gguf file", "OUT");
-  if (!o.method.empty() && o.method != "rtn") return invalid("'" + o.method + "' does not make " + o.type + " (rtn does)", "--method");
-  if (!o.calibrate.empty()) return invalid("rtn takes no calibration text", "--calibrate");
+  const char* const calibrated = type.kind == FolderType::kGptq ? "gptq" : type.kind == FolderType::kAwq ? "awq" : nullptr;
+  const std::string method = !o.method.empty() ? o.method : o.calibrate.empty() || !calibrated ? "rtn" : calibrated;
+  if (method != "rtn" && (!calibrated || method != calibrated))
+    return invalid("'" + method + "' does not make " + o.type + " (rtn" + (calibrated ? std::string(" and ") + calibrated + " do)" : " does)"), "--method");
+  if (method != "rtn" && o.calibrate.empty()) return invalid("'" + method + "' needs a calibration text (--calibrate FILE)", "--method");
+  if (method == "rtn" && !o.calibrate.empty()) return invalid("rtn takes no calibration text", "--calibrate");
+  if (o.window < 16 || o.window > 8192) return invalid(std::to_string(o.window) + " is outside 16..8192", "--window");
   SLUICE_ASSIGN(const auto file, format::open_model(resolve_model(o.input)));
   for (const format::TensorEntry& t : file->tensors())
     if (type.kind != FolderType::kFloats && !o.requantize && is_layer_matrix(t) && t.weight_format && 8 * t.weight_format->block_bytes < 16 * t.weight_format->block_elements)
@@ -226,7 +232,13 @@ Result<QuantizeReport> quantize_folder(const QuantizeOptions& o, const FolderTyp
   const int group = format::common_group(file->tensors(), kGroup, [](const format::TensorEntry&) { return true; });
   if (group == 0 && (type.kind == FolderType::kGptq || type.kind == FolderType::kAwq))
     return Error{ErrorCode::kUnsupported, o.input + ": rows of its matrices are no multiples of 32 elements", {}};
-  return write_folder(o, type, *file, file->tensors(), rounded_matrices(type, std::max(group, 32), threads));
+  if (method == "rtn") return write_folder(o, type, *file, file->tensors(), rounded_matrices(type, std::max(group, 32), threads));
+  SLUICE_ASSIGN(const auto calibration, FolderCalibration::make(o, type, file, group));
+  const std::vector<format::TensorEntry> tensors = FolderCalibration::tensors(calibration);
+  SLUICE_ASSIGN(QuantizeReport r, write_folder(o, type, *file, tensors, FolderCalibration::matrices(calibration)));
+  r.calibration_tokens = calibration->num_tokens();
+  r.calibration_seconds = calibration->seconds();
+  return r;
 }
 
 }  // namespace sluice::lab

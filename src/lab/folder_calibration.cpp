@@ -1,0 +1,228 @@
+#include "lab/folder_calibration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "lab/loaded_model.h"
+#include "lab/quantize_plan.h"
+#include "quant/calibrate/column_squares.h"
+#include "quant/calibrate/error_feedback.h"
+#include "quant/fit.h"
+
+namespace sluice::lab {
+namespace {
+
+constexpr int kSampleRows = 128;  // of each site's inputs, on which AWQ tries its scales
+
+// "blk.3.attn_norm.weight" -> 3 and "attn_norm.weight".
+int layer_of(const std::string& name, std::string& rest) {
+  if (!name.starts_with("blk.")) return -1;
+  const size_t dot = name.find('.', 4);
+  if (dot == std::string::npos) return -1;
+  rest = name.substr(dot + 1);
+  return std::atoi(name.c_str() + 4);
+}
+
+}  // namespace
+
+// What AWQ keeps of a site's inputs.
+struct FolderCalibration::Statistics {
+  quant::ColumnSquares squares;
+  std::vector<double> sizes;       // sums of |x|
+  std::vector<float> sample;       // [rows, cols]
+  size_t seen = 0;
+  explicit Statistics(int cols) : squares(cols), sizes(size_t(cols)) {}
+
+  void add(const float* rows, int count, size_t every) {
+    const size_t cols = sizes.size();
+    squares.add(rows, count, 0, int(cols));
+    for (int r = 0; r < count; ++r, ++seen) {
+      const float* x = rows + size_t(r) * cols;
+      for (size_t k = 0; k < cols; ++k) sizes[k] += std::fabs(x[k]);
+      if (seen % every == 0) sample.insert(sample.end(), x, x + cols);
+    }
+  }
+};
+
+Result<std::shared_ptr<FolderCalibration>> FolderCalibration::make(const QuantizeOptions& o, const FolderType& type, std::shared_ptr<const format::WeightFile> file, int group) {
+  SLUICE_ASSIGN(std::vector<int32_t> tokens, calibration_tokens(o, *file));
+  LoadOptions load;
+  load.isa = o.isa;
+  SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(load));
+  std::shared_ptr<FolderCalibration> c(new FolderCalibration(type, file, group));
+  SLUICE_ASSIGN(c->calibration_, Calibration::make(file, std::move(tokens), o.window, *kernels, o.threads > 0 ? o.threads : default_threads()));
+  return c;
+}
+
+FolderMatrices FolderCalibration::matrices(const std::shared_ptr<FolderCalibration>& self) {
+  FolderMatrices m;
+  m.method = self->type_.kind == FolderType::kGptq ? "gptq" : "awq";
+  m.group = self->group_;
+  m.symmetric = self->type_.kind == FolderType::kGptq;
+  m.activation_order = self->type_.kind == FolderType::kGptq;
+  m.grouped = [self](const format::TensorEntry& t) { return self->take(t); };
+  return m;
+}
+
+std::vector<format::TensorEntry> FolderCalibration::tensors(const std::shared_ptr<FolderCalibration>& self) {
+  std::vector<format::TensorEntry> out;
+  for (const format::TensorEntry& original : self->file_->tensors()) {
+    std::string rest;
+    Site site{};
+    const bool changes = layer_of(original.name, rest) >= 0 && (site_of(original.name, site) >= 0 || rest == "attn_norm.weight" || rest == "ffn_norm.weight");
+    out.push_back(original);
+    if (self->type_.kind != FolderType::kAwq || !changes) continue;
+    format::TensorEntry& t = out.back();
+    t.weight_format = quant::find_format(WeightType::kF32);
+    t.type_id = uint32_t(WeightType::kF32);
+    t.bytes = {};
+    t.input_order = nullptr;
+    t.made_from_bytes = original.file_bytes();
+    t.make_rows = [self, &original](int64_t begin, int64_t end, uint8_t* rows) { self->scaled_rows(original, begin, end, reinterpret_cast<float*>(rows)); };
+  }
+  return out;
+}
+
+Result<std::vector<float>> FolderCalibration::weights(const format::TensorEntry& t) const {
+  std::vector<float> w(size_t(t.elements()));
+  constexpr int64_t kRows = 64;
+  calibration_->parallel(int((t.rows() + kRows - 1) / kRows), [&](int i) {
+    const int64_t begin = i * kRows, end = std::min(t.rows(), begin + kRows);
+    format::decode_rows(t, begin, end, &w[size_t(begin * t.cols())]);
+  });
+  if (const size_t bad = quant::first_unfit(w.data(), w.size()); bad < w.size())
+    return bad_file(t.name + ": element " + std::to_string(bad) + " is " + std::to_string(w[bad]) + "; weights must be finite and at most 65504 in size");
+  return w;
+}
+
+std::vector<const format::TensorEntry*> FolderCalibration::matrices_of(int layer, Site site) const {
+  std::vector<const format::TensorEntry*> out;
+  for (const format::TensorEntry& t : file_->tensors()) {
+    Site s{};
+    if (site_of(t.name, s) == layer && s == site) out.push_back(&t);
+  }
+  return out;
+}
+
+Status FolderCalibration::reach(int layer) {
+  if (!status_.ok() || calibration_->next_layer() > layer) return status_;  // also from threads that make rows of a layer that is there
+  const auto start = std::chrono::steady_clock::now();
+  while (status_.ok() && calibration_->next_layer() <= layer) status_ = type_.kind == FolderType::kGptq ? gptq_layer() : awq_layer();
+  seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return status_;
+}
+
+Status FolderCalibration::gptq_layer() {
+  const int layer = calibration_->next_layer();
+  std::map<Site, quant::Hessian> hessians;
+  const quant::Parallel spread = parallel();
+  SLUICE_TRY(calibration_->run_layer(
+      [&](Site site, const float* rows, int count, int cols) { hessians.try_emplace(site, cols).first->second.add(rows, count, spread); }, {}, false));
+  std::vector<std::vector<float>> values;
+  std::vector<format::TensorEntry> rounded;
+  for (auto at = hessians.begin(); at != hessians.end(); at = hessians.erase(at)) {
+    SLUICE_ASSIGN(const quant::FeedbackFactor factor, quant::factorize(at->second, {}, spread));
+    for (const format::TensorEntry* t : matrices_of(layer, at->first)) {
+      if (t->cols() != factor.cols) continue;
+      SLUICE_ASSIGN(const std::vector<float> w, weights(*t));
+      SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), int(t->rows()), factor, {type_.bits, group_, true}, spread));
+      std::vector<float>& y = values.emplace_back(w.size());
+      spread(m.rows, [&](int n) { quant::decode_row(m, n, &y[size_t(n) * size_t(m.cols)]); });
+      format::TensorEntry r;
+      r.name = t->name;
+      r.dims = t->dims;
+      r.weight_format = quant::find_format(WeightType::kF32);
+      r.type_id = uint32_t(WeightType::kF32);
+      r.bytes = {reinterpret_cast<const uint8_t*>(y.data()), y.size() * sizeof(float)};
+      rounded.push_back(std::move(r));
+      made_.insert_or_assign(t->name, std::move(m));
+    }
+  }
+  SLUICE_TRY(calibration_->run_layer(nullptr, rounded));
+  file_->keep_only(nullptr);
+  return {};
+}
+
+Status FolderCalibration::awq_layer() {
+  const int layer = calibration_->next_layer();
+  const size_t every = std::max<size_t>(1, size_t(num_tokens()) / kSampleRows);
+  std::map<Site, Statistics> statistics;
+  SLUICE_TRY(calibration_->run_layer([&](Site site, const float* rows, int count, int cols) { statistics.try_emplace(site, cols).first->second.add(rows, count, every); }));
+  for (const Site site : {Site::kAttention, Site::kAttentionOut, Site::kFfn, Site::kFfnDown}) SLUICE_TRY(search(layer, site, statistics));
+  file_->keep_only(nullptr);
+  return {};
+}
+
+// The scales of a site's columns. The attention's output has nothing before it that could take them in, where a value head feeds
+// several query heads or has a bias: its columns stay as they are.
+Status FolderCalibration::search(int layer, Site site, std::map<Site, Statistics>& all) {
+  const auto found = all.find(site);
+  if (found == all.end()) return {};
+  const Statistics& s = found->second;
+  const size_t cols = s.sizes.size();
+  const std::string prefix = "blk." + std::to_string(layer) + ".";
+  const format::TensorEntry* values = file_->find(prefix + "attn_v.weight");
+  const bool alone = site == Site::kAttentionOut && (!values || values->rows() != int64_t(cols) || file_->find(prefix + "attn_v.bias"));
+  Scaled result{std::vector<float>(cols, 1.0f), s.squares.mean(s.seen)};
+  if (!alone) {
+    std::vector<std::vector<float>> w;
+    std::vector<quant::MatrixView> views;
+    for (const format::TensorEntry* t : matrices_of(layer, site)) {
+      if (t->cols() != int64_t(cols)) continue;
+      SLUICE_ASSIGN(std::vector<float> values_of, weights(*t));
+      w.push_back(std::move(values_of));
+      views.push_back({w.back().data(), int(t->rows())});
+    }
+    std::vector<float> mean_abs(cols);
+    for (size_t k = 0; k < cols; ++k) mean_abs[k] = float(s.sizes[k] / double(std::max<size_t>(1, s.seen)));
+    result.scales = quant::awq_scales(views, mean_abs, s.sample.data(), int(s.sample.size() / cols), {type_.bits, group_}, parallel());
+  }
+  for (size_t k = 0; k < cols; ++k) result.importance[k] /= result.scales[k] * result.scales[k];
+  scaled_[{layer, site}] = std::move(result);
+  return {};
+}
+
+void FolderCalibration::scaled_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out) {
+  format::decode_rows(t, begin, end, out);
+  std::string role;
+  const int layer = layer_of(t.name, role);
+  if (!reach(layer).ok()) return;  // the matrices' source says so
+  const size_t cols = size_t(t.cols());
+  static const std::vector<float> kNone;
+  const auto scales = [&](Site s) -> const std::vector<float>& {
+    const auto at = scaled_.find({layer, s});
+    return at == scaled_.end() ? kNone : at->second.scales;
+  };
+  if (role == "attn_norm.weight" || role == "ffn_norm.weight") {
+    const std::vector<float>& s = scales(role == "attn_norm.weight" ? Site::kAttention : Site::kFfn);
+    for (size_t k = 0; k < std::min(cols, s.size()); ++k) out[k] /= s[k];
+    return;
+  }
+  Site site{};
+  if (site_of(t.name, site) < 0) return;
+  const std::vector<float>& columns = scales(site);
+  const std::vector<float>* fed = role == "ffn_up.weight" ? &scales(Site::kFfnDown) : role == "attn_v.weight" ? &scales(Site::kAttentionOut) : nullptr;
+  if (fed && int64_t(fed->size()) != t.rows()) fed = nullptr;
+  for (int64_t r = begin; r < end; ++r) {
+    float* row = out + size_t(r - begin) * cols;
+    const float by = fed ? 1 / (*fed)[size_t(r)] : 1;
+    for (size_t k = 0; k < cols; ++k) row[k] *= (k < columns.size() ? columns[k] : 1.0f) * by;
+  }
+}
+
+Result<quant::GroupedMatrix> FolderCalibration::take(const format::TensorEntry& t) {
+  Site site{};
+  const int layer = site_of(t.name, site);
+  if (layer < 0) return Error{ErrorCode::kUnsupported, t.name + ": no matrix whose inputs calibration sees; keep it as floats (--keep)", {}};
+  SLUICE_TRY(reach(layer));
+  if (type_.kind == FolderType::kGptq) {
+    auto made = made_.extract(t.name);
+    if (made.empty()) return Error{ErrorCode::kInternal, t.name + ": was taken before", {}};
+    return std::move(made.mapped());
+  }
+  SLUICE_ASSIGN(const std::vector<float> w, weights(t));  // scaled, by its make_rows
+  return quant::fit_grouped(w.data(), int(t.rows()), type_.bits, group_, false, scaled_[{layer, site}].importance, parallel());
+}
+
+}  // namespace sluice::lab

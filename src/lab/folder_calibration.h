@@ -1,0 +1,59 @@
+// GPTQ and AWQ of a model for a folder of safetensors: matrices are asked for one at a time by whoever writes, and the model is walked
+// as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
+// learns from what they became. AWQ: a layer's scales are found from the inputs of the model as it was; norms and rows that feed a
+// product take the scales' inverse, so the tensors to write are not quite the file's.
+// Not thread-safe. Errors come from the matrices' source, as quantize has them.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/calibration.h"
+#include "lab/quantize_folder.h"
+#include "quant/calibrate/awq.h"
+
+namespace sluice::lab {
+
+class FolderCalibration {
+ public:
+  // type: kGptq or kAwq. Errors: as calibration_tokens and Calibration::make.
+  static Result<std::shared_ptr<FolderCalibration>> make(const QuantizeOptions& options, const FolderType& type, std::shared_ptr<const format::WeightFile> file, int group);
+
+  // Both hold on to `self`.
+  static FolderMatrices matrices(const std::shared_ptr<FolderCalibration>& self);
+  static std::vector<format::TensorEntry> tensors(const std::shared_ptr<FolderCalibration>& self);
+  int num_tokens() const { return calibration_->num_tokens(); }
+  double seconds() const { return seconds_; }
+
+ private:
+  // Of one site of a layer, for AWQ.
+  struct Scaled { std::vector<float> scales, importance; };
+  struct Statistics;
+  FolderCalibration(FolderType type, std::shared_ptr<const format::WeightFile> file, int group) : type_(type), file_(std::move(file)), group_(group) {}
+
+  Result<quant::GroupedMatrix> take(const format::TensorEntry& tensor);
+  Status reach(int layer);             // so that the layer's results are there
+  Status gptq_layer();
+  Status awq_layer();
+  Status search(int layer, Site site, std::map<Site, Statistics>& statistics);
+  Result<std::vector<float>> weights(const format::TensorEntry& tensor) const;
+  std::vector<const format::TensorEntry*> matrices_of(int layer, Site site) const;
+  // Rows of a tensor with the layer's scales taken in: columns by the site's, rows by the inverse of those of what they feed.
+  void scaled_rows(const format::TensorEntry& tensor, int64_t begin, int64_t end, float* out);
+  quant::Parallel parallel() const {
+    return [this](int n, const std::function<void(int)>& fn) { calibration_->parallel(n, fn); };
+  }
+
+  FolderType type_;
+  std::shared_ptr<const format::WeightFile> file_;
+  int group_;
+  std::unique_ptr<Calibration> calibration_;
+  Status status_;                      // what went wrong while rows were made that cannot say so
+  std::map<std::string, quant::GroupedMatrix> made_;   // GPTQ
+  std::map<std::pair<int, Site>, Scaled> scaled_;      // AWQ
+  double seconds_ = 0;
+};
+
+}  // namespace sluice::lab
