@@ -50,7 +50,7 @@ class OnBackend {
   OnBackend(const KernelTable& table, const T* from, size_t n) : t_(&table), n_(n) {
     const KernelTable* t = t_;
     std::vector<uint8_t> bytes(total(), kSentinel);
-    std::memcpy(bytes.data() + kGuard, from, n * sizeof(T));
+    if (n > 0) std::memcpy(bytes.data() + kGuard, from, n * sizeof(T));
     memory_ = static_cast<uint8_t*>(t->host_memory ? std::aligned_alloc(64, (total() + 63) / 64 * 64) : t->allocate(t->device, total()));
     if (t->host_memory) std::memcpy(memory_, bytes.data(), total());
     else if (!memory_ || !t->load(t->device, memory_, bytes.data(), total())) throw std::runtime_error("no memory on the device");
@@ -72,7 +72,7 @@ class OnBackend {
     for (size_t i = 0; i < kGuard; ++i)
       if (bytes[i] != kSentinel || bytes[kGuard + n_ * sizeof(T) + i] != kSentinel) throw std::runtime_error("written outside an array");
     std::vector<T> out(n_);
-    std::memcpy(out.data(), bytes.data() + kGuard, n_ * sizeof(T));
+    if (n_ > 0) std::memcpy(out.data(), bytes.data() + kGuard, n_ * sizeof(T));
     return out;
   }
 

@@ -12,6 +12,7 @@
 #include "lab/loaded_model.h"
 #include "lab/part_file.h"
 #include "lab/quantize_folder.h"
+#include "quant/mixes.h"
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/calibrate/error_feedback.h"
@@ -262,7 +263,8 @@ class Quantizer {
 
 Result<QuantizeReport> quantize(const QuantizeOptions& o) {
   if (o.output.empty()) return invalid("an output file is missing", "OUT");
-  if (const auto folder = find_folder_type(o.type)) return quantize_folder(o, *folder);
+  const bool both = o.output.ends_with(".gguf") && quant::find_mix(o.type);  // floats are types of files and of folders: the name decides
+  if (const auto folder = find_folder_type(o.type); folder && !both) return quantize_folder(o, *folder);
   SLUICE_ASSIGN(QuantizePlan plan, plan_quantization(o));
   SLUICE_ASSIGN(std::vector<int32_t> tokens, calibration_tokens(o, *plan.file));
   const uint64_t fingerprint = fingerprint_of(o, plan, tokens);
