@@ -12,11 +12,11 @@
 #include "lab/loaded_model.h"
 #include "lab/part_file.h"
 #include "lab/quantize_folder.h"
-#include "quant/mixes.h"
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/calibrate/error_feedback.h"
 #include "quant/fit.h"
+#include "quant/mixes.h"
 
 namespace sluice::lab {
 namespace {
