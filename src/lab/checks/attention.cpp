@@ -268,7 +268,7 @@ std::vector<AttentionCase> shapes() {
       {both(CacheElement::kBF16), 3, 3, 96, 96, 16, 0, 0, kHalves, false, {300, 1, 20}},
       {both(CacheElement::kBF16), 2, 1, 256, 256, 16, 0, 0, kHalves, false, {270, 130}},
       // Each quantised type: long and short, heads that are no power of two or no whole vector, windows, more rows than a tile has.
-      {both(CacheElement::kFp8), 3, 1, 64, 64, 16, 0, 0, kInter, false, {520, 37}},
+      {both(CacheElement::kFp8), 3, 1, 64, 64, 16, 0, 0, kInter, false, {140, 37}},
       {both(CacheElement::kFp8), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
       {both(CacheElement::kFp8), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
       {both(CacheElement::kFp8), 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
@@ -278,7 +278,7 @@ std::vector<AttentionCase> shapes() {
       {both(CacheElement::kInt8), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
       {both(CacheElement::kInt8), 14, 2, 128, 128, 64, 0, 30, kHalves, false, {70}},
       {both(CacheElement::kInt8), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
-      {both(CacheElement::kInt4), 3, 1, 64, 64, 16, 0, 0, kInter, false, {520, 37}},
+      {both(CacheElement::kInt4), 3, 1, 64, 64, 16, 0, 0, kInter, false, {140, 37}},
       {both(CacheElement::kInt4), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
       {both(CacheElement::kInt4), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
       {both(CacheElement::kInt4), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
