@@ -1,13 +1,10 @@
 #include "format/gguf_writer.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <limits>
-#include <memory>
 
 #include "format/gguf_types.h"
+#include "format/new_file.h"
 
 namespace sluice::format {
 namespace {
@@ -121,27 +118,17 @@ Status write_gguf(const std::string& path, const Metadata& metadata, std::span<c
   for (const TensorEntry& t : tensors)
     if (is_own_type(t.type_id) || t.input_order)
       return Error{ErrorCode::kUnsupported, t.name + ": GGUF has no layout for what it is in; quantise it to one that GGUF has", {}};
-  const std::string part = path + ".part";
-  const auto failed = [&] { return Error{ErrorCode::kIo, path + ": " + std::strerror(errno), {}}; };
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);
-  if (!file) return failed();
-  const auto write = [&](const void* p, size_t n) { return n == 0 || std::fwrite(p, 1, n, file.get()) == n; };
-  const std::string head = gguf_layout(metadata, tensors).head;
-  bool written = write(head.data(), head.size());
-  static constexpr char kZeros[kAlignment] = {};
+  NewFile file(path);
+  file.write(gguf_layout(metadata, tensors).head);
+  static constexpr uint8_t kZeros[kAlignment] = {};
   for (const TensorEntry& t : tensors) {
     const size_t rest = bytes_of(t) % kAlignment;
     std::vector<uint8_t> made(t.make_rows ? bytes_of(t) : 0);
     if (t.make_rows) read_rows(t, 0, t.rows(), made.data());
-    written = written && write(t.make_rows ? made.data() : t.bytes.data(), bytes_of(t)) && write(kZeros, rest ? kAlignment - rest : 0);
+    file.write(t.make_rows ? std::span<const uint8_t>(made) : t.bytes.first(bytes_of(t)));
+    file.write({kZeros, rest ? kAlignment - rest : 0});
   }
-  written = std::fclose(file.release()) == 0 && written;
-  if (!written || std::rename(part.c_str(), path.c_str()) != 0) {
-    const Error e = failed();
-    std::remove(part.c_str());
-    return e;
-  }
-  return {};
+  return file.finish();
 }
 
 }  // namespace sluice::format

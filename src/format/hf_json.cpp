@@ -1,12 +1,9 @@
 #include "format/hf_json.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <memory>
 
 #include "format/mapping.h"
+#include "format/new_file.h"
 
 namespace sluice::format {
 
@@ -20,14 +17,9 @@ Result<Json> read_json(const std::string& path, uint64_t max_bytes) {
 }
 
 Status write_text(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);
-  bool written = file && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size();
-  if (file) written = std::fclose(file.release()) == 0 && written;
-  if (written && std::rename(part.c_str(), path.c_str()) == 0) return {};
-  const Error e{ErrorCode::kIo, path + ": " + std::strerror(errno), {}};
-  std::remove(part.c_str());
-  return e;
+  NewFile file(path);
+  file.write(text);
+  return file.finish();
 }
 
 Status write_json(const std::string& path, const Json& json) {

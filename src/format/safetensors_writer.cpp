@@ -1,10 +1,6 @@
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
-
 #include <nlohmann/json.hpp>
 
+#include "format/new_file.h"
 #include "format/safetensors.h"
 #include "format/shown.h"
 
@@ -35,29 +31,17 @@ uint64_t StOutput::bytes() const {
 }
 
 Status write_safetensors(const std::string& path, std::span<const StOutput> tensors) {
-  const std::string part = path + ".part";
-  const auto failed = [&] { return Error{ErrorCode::kIo, path + ": " + std::strerror(errno), {}}; };
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(part.c_str(), "wb"), std::fclose);
-  if (!file) return failed();
-  const std::string header = make_header(tensors);
-  bool written = std::fwrite(header.data(), 1, header.size(), file.get()) == header.size();
+  NewFile file(path);
+  file.write(make_header(tensors));
   for (const StOutput& t : tensors) {
     uint64_t done = 0;
-    Status status = t.write([&](std::span<const uint8_t> piece) {
-      written = written && (piece.empty() || std::fwrite(piece.data(), 1, piece.size(), file.get()) == piece.size());
+    SLUICE_TRY(t.write([&](std::span<const uint8_t> piece) {
+      file.write(piece);
       done += piece.size();
-    });
-    if (status.ok() && done == t.bytes()) continue;
-    std::remove(part.c_str());
-    return !status.ok() ? status.error() : Error{ErrorCode::kInternal, shown(t.name) + ": wrote " + std::to_string(done) + " bytes, announced " + std::to_string(t.bytes()), {}};
+    }));
+    if (done != t.bytes()) return Error{ErrorCode::kInternal, shown(t.name) + ": wrote " + std::to_string(done) + " bytes, announced " + std::to_string(t.bytes()), {}};
   }
-  written = std::fclose(file.release()) == 0 && written;
-  if (!written || std::rename(part.c_str(), path.c_str()) != 0) {
-    const Error e = failed();
-    std::remove(part.c_str());
-    return e;
-  }
-  return {};
+  return file.finish();
 }
 
 }  // namespace sluice::format

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lab/prompt_line.h"
+
 namespace sluice::lab {
 namespace {
 
@@ -62,32 +64,19 @@ class Reader {
                  ", and a sequence may have " + std::to_string(m_.scheduler.max_context), "--context"};
   }
 
-  // The prompt's tokens; `text` is what an answer is appended to (empty for a chat, whose template ends it).
-  Result<std::vector<int32_t>> prompt_of(const Json& j, std::string& text) const {
-    if (j.contains("prompt") && j["prompt"].is_string()) {
-      text = j["prompt"].get<std::string>();
-      return m_.tokenizer->encode(text, {.parse_special = false, .add_bos = true});
-    }
-    if (!j.contains("messages") || !j["messages"].is_array()) return bad_file(where() + " has neither \"prompt\", a string, nor \"messages\", a list");
-    if (!m_.chat_template) return Error{ErrorCode::kUnsupported, where() + " is a chat, and the model has no chat template", "--data"};
-    auto spans = m_.chat_template->render({{"messages", j["messages"]}, {"add_generation_prompt", true}});
-    if (!spans.ok()) return bad_file(where() + ": " + spans.error().message);
-    return m_.tokenizer->encode_spans(*spans, true);
-  }
-
   // The prompt with `more` after it, of which the tokens that the prompt alone does not give are scored. A text is encoded whole, as
   // its last token may take in what follows.
-  EvalText continued(const std::vector<int32_t>& prompt, const std::string& text, const std::string& more) const {
+  EvalText continued(const PromptLine& p, const std::string& more) const {
     EvalText t;
     t.place = line_;
-    if (text.empty()) {
-      t.tokens = prompt;
+    if (p.text.empty()) {
+      t.tokens = p.tokens;
       const auto tail = m_.tokenizer->encode(more, {});
       t.tokens.insert(t.tokens.end(), tail.begin(), tail.end());
-      t.first = std::max(1, int(prompt.size()));
+      t.first = std::max(1, int(p.tokens.size()));
     } else {
-      t.tokens = m_.tokenizer->encode(text + more, {.parse_special = false, .add_bos = true});
-      const auto differs = std::mismatch(prompt.begin(), prompt.end(), t.tokens.begin(), t.tokens.end()).second;
+      t.tokens = m_.tokenizer->encode(p.text + more, {.parse_special = false, .add_bos = true});
+      const auto differs = std::mismatch(p.tokens.begin(), p.tokens.end(), t.tokens.begin(), t.tokens.end()).second;
       t.first = std::max(1, int(differs - t.tokens.begin()));
     }
     return t;
@@ -96,22 +85,22 @@ class Reader {
   Status take_line(const std::string& line) {
     const Json j = Json::parse(line, nullptr, false);
     if (!j.is_object()) return bad_file(where() + " is no JSON object");
-    std::string text;
-    SLUICE_ASSIGN(const std::vector<int32_t> prompt, prompt_of(j, text));
+    SLUICE_ASSIGN(const PromptLine prompt_line, read_prompt(request_of(j), m_, where()));
+    const std::vector<int32_t>& prompt = prompt_line.tokens;
     if (prompt.empty()) return bad_file(where() + ": a prompt without a token");
     SLUICE_TRY(fits(prompt, 0));
     if (!j.contains("answer")) {
       if (prompt.size() > 1) add({prompt, 1, line_});
       return {};
     }
-    return j.contains("choices") ? take_choices(j, prompt, text) : take_answer(j, prompt, text);
+    return j.contains("choices") ? take_choices(j, prompt_line) : take_answer(j, prompt_line);
   }
 
-  Status take_answer(const Json& j, const std::vector<int32_t>& prompt, const std::string& text) {
+  Status take_answer(const Json& j, const PromptLine& p) {
     if (!j["answer"].is_string() || j["answer"].get<std::string>().empty()) return bad_file(where() + ": \"answer\" is no text");
     EvalTask task;
     task.answer = j["answer"].get<std::string>();
-    task.prompt = prompt;
+    task.prompt = p.tokens;
     task.line = line_;
     task.max_tokens = o_.max_tokens;
     if (j.contains("max_tokens")) {
@@ -123,8 +112,8 @@ class Reader {
       if (j["match"] != "exact" && j["match"] != "contains") return bad_file(where() + ": \"match\" is neither \"exact\" nor \"contains\"");
       task.match = j["match"] == "exact" ? Match::kExact : Match::kContains;
     }
-    SLUICE_TRY(fits(prompt, task.max_tokens));
-    EvalText whole = continued(prompt, text, task.answer);
+    SLUICE_TRY(fits(p.tokens, task.max_tokens));
+    EvalText whole = continued(p, task.answer);
     whole.first = 1;
     SLUICE_TRY(fits(whole.tokens, 0));
     add(std::move(whole));
@@ -132,7 +121,7 @@ class Reader {
     return {};
   }
 
-  Status take_choices(const Json& j, const std::vector<int32_t>& prompt, const std::string& text) {
+  Status take_choices(const Json& j, const PromptLine& p) {
     const Json& choices = j["choices"];
     const Json& answer = j["answer"];
     if (!choices.is_array() || choices.size() < 2 || choices.size() > kMostChoices)
@@ -142,7 +131,7 @@ class Reader {
     task.line = line_;
     for (size_t i = 0; i < choices.size(); ++i) {
       if (!choices[i].is_string() || choices[i].get<std::string>().empty()) return bad_file(where() + ": choices[" + std::to_string(i) + "] is no text");
-      task.choices.push_back(continued(prompt, text, choices[i].get<std::string>()));
+      task.choices.push_back(continued(p, choices[i].get<std::string>()));
       const EvalText& t = task.choices.back();
       if (size_t(t.first) >= t.tokens.size()) return bad_file(where() + ": choices[" + std::to_string(i) + "] adds no token to the prompt");
       SLUICE_TRY(fits(t.tokens, 0));
@@ -151,7 +140,7 @@ class Reader {
     if (answer.is_number_integer() && answer >= 0 && answer < choices.size()) task.right = answer.get<int>();
     if (task.right < 0) return bad_file(where() + ": \"answer\" is neither one of \"choices\" nor the index of one");
     out_.tasks.push_back(std::move(task));
-    if (prompt.size() > 1) add({prompt, 1, line_});
+    if (p.tokens.size() > 1) add({p.tokens, 1, line_});
     return {};
   }
 

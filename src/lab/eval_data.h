@@ -2,7 +2,7 @@
 //   .txt    one long text, cut into windows of `context` tokens; of each the second half is scored, after at least half a window of
 //           context. Where the vocabulary has texts begin with BOS, every window does: its first token is replaced. (As llama.cpp's
 //           perplexity cuts, so that figures compare.) A text shorter than a window is one sequence, scored from its second token.
-//   .jsonl  one object a line: "prompt" (text) or "messages" (a chat), scored from its second token, and if wanted "answer":
+//   .jsonl  one object a line: a prompt (lab/prompt_line.h), scored from its second token, and if wanted "answer":
 //             a string             the greedy continuation must be it ("match": "exact") or have it in it ("contains", the default);
 //                                  "max_tokens" may say how long the continuation is. The answer's own tokens are scored as text too.
 //             with "choices"       a list of strings of which the answer is one, or the index of one: the likeliest must be it

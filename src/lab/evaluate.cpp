@@ -10,6 +10,7 @@ namespace sluice::lab {
 namespace {
 
 constexpr int kTextWindow = 512, kMostContext = 4096;  // where --context is silent
+constexpr size_t kNumWorst = 10;                       // tokens shown whose nll grew most
 constexpr int kShownTokens = 24;                       // of what stands before a worst token
 
 // Where a score came from.
@@ -144,7 +145,7 @@ class Evaluation {
     std::vector<size_t> order(report_.scores.size());
     std::iota(order.begin(), order.end(), size_t{0});
     const auto growth = [&](size_t i) { return report_.scores[i].nll - report_.scores[i].reference_nll; };
-    const size_t n = std::min(order.size(), size_t(std::max(0, o_.num_worst)));
+    const size_t n = std::min(order.size(), kNumWorst);
     std::partial_sort(order.begin(), order.begin() + std::ptrdiff_t(n), order.end(), [&](size_t a, size_t b) { return growth(a) > growth(b); });
     for (size_t k = 0; k < n; ++k) {
       const Origin& at = origins_[order[k]];

@@ -19,7 +19,6 @@ struct EvalOptions {
   bool needle = false;            // also, or without data's text alone: a fact hidden at several depths of a long context
   int needle_context = 4096;      // tokens of that context
   std::string gate;               // "kl=0.05,top1=0.95,ppl_ratio=1.02"
-  int num_worst = 10;             // tokens shown whose nll grew most
   std::function<void(const std::string&)> progress;
 };
 

@@ -64,7 +64,7 @@ Result<Comparison> Tuner::compare(Trial& before, Trial& after, int pairs) {
   return compare_trials(before, after, load_, pairs, [this](const TrialFigures& f) { return score(f); });
 }
 
-Result<bool> Tuner::try_change(TuneStep& step, Trial& before, const std::vector<FlagValue>& flags) {
+Status Tuner::try_change(TuneStep& step, Trial& before, const std::vector<FlagValue>& flags) {
   TuneCandidate c;
   c.flags = flags;
   c.setting = as_flags(flags);
@@ -73,19 +73,19 @@ Result<bool> Tuner::try_change(TuneStep& step, Trial& before, const std::vector<
   if (time_is_up()) {
     c.why = "not measured: the time was up";
     step.candidates.push_back(std::move(c));
-    return false;
+    return {};
   }
   auto after = start(changed);
   if (!after.ok()) {
     c.why = "not possible: " + after.error().message;
     step.candidates.push_back(std::move(c));
-    return false;
+    return {};
   }
   SLUICE_ASSIGN(const Comparison x, compare(before, **after, kPairs));
   const bool better = note(step, c, x);
   say(step.name + ": " + c.setting + " " + shown(c.ratio) + " times" + (better ? ", better" : ""));
   step.candidates.push_back(std::move(c));
-  return better;
+  return {};
 }
 
 bool Tuner::note(TuneStep& step, TuneCandidate& c, const Comparison& x) {

@@ -51,8 +51,8 @@ class Tuner {
   Result<const LoadedModel*> file_of(const Setting& s);
   Result<std::unique_ptr<Trial>> start(const Setting& s);
   Result<Comparison> compare(Trial& before, Trial& after, int pairs);
-  // Measures one change to what stands now. Whether it was better.
-  Result<bool> try_change(TuneStep& step, Trial& before, const std::vector<FlagValue>& flags);
+  // Measures one change to what stands now; the step gets it as a candidate.
+  Status try_change(TuneStep& step, Trial& before, const std::vector<FlagValue>& flags);
   static bool note(TuneStep& step, TuneCandidate& c, const Comparison& x);
   // The best of the choices, if one is better, becomes what stands.
   Status choose(TuneStep& step, const std::vector<std::vector<FlagValue>>& choices);

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lab/prompt_line.h"
 #include "lab/workload.h"
 
 namespace sluice::lab {
@@ -45,19 +46,16 @@ class Reader {
   Status take_json(const std::string& line) {
     const Json whole = Json::parse(line, nullptr, false);
     if (!whole.is_object()) return bad_file(where() + " is no JSON object");
-    const Json& j = whole.contains("body") && whole["body"].is_object() ? whole["body"] : whole;
+    const Json& j = request_of(whole);
     int output = output_.draw(rng_);
     if (j.contains("max_tokens")) {
       if (!j["max_tokens"].is_number_integer() || j["max_tokens"] < 1 || j["max_tokens"] > (1 << 24)) return bad_file(where() + ": max_tokens is no number from 1 to 16777216");
       output = j["max_tokens"].get<int>();
     }
     const bool batch = j.contains("service_tier") && j["service_tier"] == "flex";
-    if (j.contains("prompt") && j["prompt"].is_string()) return take_text(j["prompt"].get<std::string>(), output, batch);
-    if (!j.contains("messages") || !j["messages"].is_array()) return bad_file(where() + " has neither \"prompt\", a string, nor \"messages\", a list");
-    if (!m_.chat_template) return Error{ErrorCode::kUnsupported, where() + " is a chat, and the model has no chat template", "--data"};
-    auto spans = m_.chat_template->render({{"messages", j["messages"]}, {"add_generation_prompt", true}});
-    if (!spans.ok()) return bad_file(where() + ": " + spans.error().message);
-    return take(m_.tokenizer->encode_spans(*spans, true), output, batch);
+    SLUICE_ASSIGN(PromptLine prompt, read_prompt(j, m_, where()));
+    const bool silent = prompt.tokens.empty() && j.contains("prompt");  // an empty text is no request
+    return silent ? Status{} : take(std::move(prompt.tokens), output, batch);
   }
 
   Status take_text(const std::string& text, int output, bool batch) {

@@ -10,8 +10,7 @@
 #include "base/half.h"
 #include "format/hf_layouts.h"
 #include "format/hf_packing.h"
-#include "lab/completion.h"
-#include "lab/loaded_model.h"
+#include "tests/engine/complete.h"
 #include "tests/engine/tiny_model.h"
 
 namespace sluice::testing {
@@ -50,26 +49,6 @@ quant::GroupedMatrix random_groups(const TensorEntry& t, int bits, int group, bo
     for (int k = m.cols - 1; k > 0; --k) std::swap(m.group_of[size_t(k)], m.group_of[rng.below(uint32_t(k + 1))]);
   }
   return m;
-}
-
-lab::Completion complete(const std::string& model, const std::string& isa) {
-  lab::LoadOptions o;
-  o.model = model;
-  o.isa = isa;
-  o.threads = 1;
-  o.kv_memory = "4MiB";
-  auto loaded = lab::load_model(o, nullptr);
-  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
-  if (!loaded.ok()) return {};
-  auto executor = loaded->make_executor();
-  lab::CompletionRunner runner(*loaded, std::move(*executor));
-  sched::Submission s;
-  s.prompt = loaded->tokenizer->encode("the quick brown fox & the th", {});
-  s.max_tokens = 4;
-  s.ignore_eos = true;
-  auto done = runner.run(std::move(s), true, nullptr);
-  EXPECT_TRUE(done.ok());
-  return done.ok() ? *done : lab::Completion{};
 }
 
 TinyShape shape_of(const char* architecture = "llama") {

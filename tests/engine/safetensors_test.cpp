@@ -8,8 +8,7 @@
 
 #include "format/hf_json.h"
 #include "format/hf_writer.h"
-#include "lab/completion.h"
-#include "lab/loaded_model.h"
+#include "tests/engine/complete.h"
 #include "tests/engine/tiny_model.h"
 
 namespace sluice::testing {
@@ -25,26 +24,6 @@ class Folder {
  private:
   std::string path_;
 };
-
-lab::Completion complete(const std::string& model, const std::string& isa = "") {
-  lab::LoadOptions o;
-  o.model = model;
-  o.isa = isa;
-  o.threads = 1;
-  o.kv_memory = "4MiB";
-  auto loaded = lab::load_model(o, nullptr);
-  EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
-  if (!loaded.ok()) return {};
-  auto executor = loaded->make_executor();
-  lab::CompletionRunner runner(*loaded, std::move(*executor));
-  sched::Submission s;
-  s.prompt = loaded->tokenizer->encode("the quick brown fox & the th", {});
-  s.max_tokens = 8;
-  s.ignore_eos = true;
-  auto done = runner.run(std::move(s), true, nullptr);
-  EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
-  return done.ok() ? *done : lab::Completion{};
-}
 
 Status convert(const std::string& from, const std::string& to, format::StDtype dtype = format::StDtype::kF32, uint64_t shard_bytes = 1 << 30) {
   SLUICE_ASSIGN(const auto file, format::open_model(from));

@@ -189,9 +189,8 @@ TEST_P(QuantizeBy, GoesOnAfterInterruptionsToTheSameBytes) {
 // Layer by layer is the forward pass: the head's inputs are those of the whole model, bit for bit.
 TEST_F(Quantize, WalkingLayerByLayerIsTheForwardPass) {
   const auto file = random("q8_0");
-  const char* why = "";
-  const kernels::KernelTable* kernels = kernels::cpu_kernels("avx2", &why);
-  if (!kernels) GTEST_SKIP() << why;
+  const kernels::KernelTable* kernels = kernels::cpu_kernels("avx2", nullptr);
+  if (!kernels) kernels = kernels::reference_kernels();  // a machine without it has these
   std::vector<int32_t> tokens(64);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i * 37 % 500);
   auto c = Calibration::make(file, tokens, 32, *kernels, 2);
