@@ -24,7 +24,7 @@ struct QuantizeOptions {
   std::string method;                // rtn, imatrix or gptq; "": imatrix with a calibration text, else rtn
   std::string calibrate;             // a text; "" none
   int window = 512;                  // tokens that are read together
-  int max_tokens = 0;                // of the calibration text; 0: all
+  int max_tokens = 32768;            // of the calibration text, its first; 0: all. More cost time and change little
   std::vector<std::string> keep;     // REGEX=TYPE: tensors whose whole name matches get that type; the first that matches counts
   bool requantize = false;           // also where the input is quantised already
   int threads = 0;                   // 0: every core

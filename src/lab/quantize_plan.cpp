@@ -135,6 +135,7 @@ Result<QuantizePlan> plan_quantization(const QuantizeOptions& o) {
 Result<std::vector<int32_t>> calibration_tokens(const QuantizeOptions& o, const format::WeightFile& file) {
   std::vector<int32_t> tokens;
   if (o.calibrate.empty()) return tokens;
+  if (o.max_tokens < 0) return invalid(std::to_string(o.max_tokens) + " is negative", "--max-tokens");
   std::ifstream in(o.calibrate, std::ios::binary);
   if (!in) return Error{ErrorCode::kNotFound, o.calibrate + ": cannot be read", "--calibrate"};
   std::stringstream text;

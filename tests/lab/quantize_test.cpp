@@ -9,6 +9,7 @@
 #include "format/gguf_writer.h"
 #include "lab/calibration.h"
 #include "lab/quantize.h"
+#include "lab/quantize_plan.h"
 #include "model/random_model.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/fit.h"
@@ -132,11 +133,31 @@ TEST_F(Quantize, RefusesNonsense) {
   refused([&](auto& o) { o.method = "rtn", o.calibrate = path("text.txt"); }, "--calibrate");
   refused([&](auto& o) { o.calibrate = path("absent.txt"); }, "--calibrate");
   refused([&](auto& o) { o.calibrate = path("text.txt"), o.window = 8192, o.max_tokens = 0; }, "--calibrate");
+  refused([&](auto& o) { o.calibrate = path("text.txt"), o.max_tokens = -1; }, "--max-tokens");
   refused([](auto& o) { o.window = 1; }, "--window");
   refused([](auto& o) { o.threads = -1; }, "--threads");
   refused([](auto& o) { o.keep = {"("}; }, "--keep");
   refused([](auto& o) { o.keep = {"(=q8_0"}; }, "--keep");
   refused([](auto& o) { o.keep = {"a=q9"}; }, "--keep");
+}
+
+// A long text is not read to its end unless that is asked for.
+TEST_F(Quantize, ReadsTheTextsFirstTokens) {
+  {
+    std::ofstream text(path("long.txt"));
+    for (int i = 0; i < 20000; ++i) text << "the time of people and way ";
+  }
+  QuantizeOptions o;
+  o.calibrate = path("long.txt");
+  const auto file = random("f16");
+  const auto some = calibration_tokens(o, *file);
+  ASSERT_TRUE(some.ok()) << some.error().message;
+  EXPECT_EQ(some->size(), 32768u);
+  o.max_tokens = 0;
+  const auto all = calibration_tokens(o, *file);
+  ASSERT_TRUE(all.ok());
+  EXPECT_GT(all->size(), 50000u);
+  EXPECT_TRUE(std::equal(some->begin(), some->end(), all->begin()));
 }
 
 // The importance matrix of a tensor is the mean square of its inputs, and the file is fitted to it.

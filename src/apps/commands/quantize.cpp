@@ -30,7 +30,7 @@ class Quantize final : public Invocation {
     f.add("--method", o_.method, "rtn (search for the least error of the weights), imatrix (of the outputs, column by column, on the calibration text; the default with one) gptq (columns make up for each other's errors: slower, nearer) or awq (columns that matter are scaled up first; awq4's)");
     f.add("--keep", o_.keep, "REGEX=TYPE: tensors whose name matches get this type; may stand several times");
     f.add("--window", o_.window, "tokens of the calibration text that are read together");
-    f.add("--max-tokens", o_.max_tokens, "of the calibration text (0: all)");
+    f.add("--max-tokens", o_.max_tokens, "of the calibration text that are read, from its beginning (0: all)");
     f.add("--requantize", o_.requantize, "take a model that is quantised already, at the cost of rounding its weights twice");
     f.add("-o,--threads", o_.threads, "worker threads (0: every core)");
     f.add("--isa", o_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference: forces lower kernels for calibration");

@@ -14,5 +14,6 @@
 #include "kernels/cpu/pack.h"
 #include "kernels/cpu/tables.h"
 #include "quant/cache_row.h"
+#include "quant/codebook.h"
 #include "sample/noise.h"
 #include "sample/token_mass.h"

@@ -3,10 +3,12 @@
 // memory ahead. A chunk holds chunk_blocks blocks (the last chunk may be part empty), part by part:
 //   low    quants; a block: 4-bit types 4 x 64 bytes - byte (row r, b) of load j holds k = 8j + b in its low and
 //          k = 8j + 4 + b in its high nibble; Q8_0 8 x 64 bytes of q + 128 - byte (r, b) of load i holds k = 4i + b
-//   high   5-bit types 64 bytes a block: bit i of byte (r, b) is bit 4 of k = 4i + b;
-//          6-bit types 2 x 64 bytes: bits 2c, 2c + 1 of byte (r, b) of half h are bits 4, 5 of k = 16h + 4c + b
-//   scale  a block of 16 rows each: f16 d (and f16 m), or u8 scale and u8 min, or two s8 scales (Q6_K, 16 k each)
-//   super  K-quants, once a chunk: f16 d of 16 rows (and f16 dmin)
+//          2- and 3-bit types 2 x 64 bytes: bits 2c, 2c + 1 of byte (r, b) of half h are bits 0, 1 of k = 16h + 4c + b
+//   high   5-bit types 64 bytes a block: bit i of byte (r, b) is bit 4 of k = 4i + b; 3-bit types the same of bit 2;
+//          6-bit types 2 x 64 bytes: as the 2 bits above, of bits 4, 5
+//   scale  a block of 16 rows each: f16 d (and f16 m); or u8 scale and u8 min; or two of 16 k each, s8 (Q3_K, Q6_K) or scale and
+//          min as nibbles (Q2_K); or one s8 (IQ4_XS)
+//   super  K-quants and IQ4_XS, once a chunk: f16 d of 16 rows (and f16 dmin)
 // Grouped integers: 4 bits as above, 8 bits as Q8_0; a chunk is what shares a scale, and super is f16 scales and s8 zeros of 16 rows,
 // zeros less half the range of codes: 0 where the group is symmetric.
 // FP8, chunk by chunk: [unit][16] codes, then f32 scales of 16 rows times 256, since codes are widened as halves of another bias.
@@ -40,9 +42,14 @@ constexpr PlaneSizes plane_sizes(WeightType type) {
     case WeightType::kQ4_K: return {256, 0, 32, 64};
     case WeightType::kQ5_K: return {256, 64, 32, 64};
     case WeightType::kQ6_K: return {256, 128, 32, 32};
+    case WeightType::kQ2_K: return {128, 0, 32, 64};
+    case WeightType::kQ3_K: return {128, 64, 32, 32};
+    case WeightType::kIQ4_NL: return {256, 0, 32, 0};
+    case WeightType::kIQ4_XS: return {256, 0, 16, 32};
     default: return is_int4(type) ? PlaneSizes{256, 0, 0, 48} : is_int8(type) ? PlaneSizes{512, 0, 0, 48} : PlaneSizes{0, 0, 0, 0};
   }
 }
+constexpr int low_bits(WeightType type) { return plane_sizes(type).low / 64; }  // of a quant in `low`
 constexpr int chunk_blocks(WeightType type) {
   return is_grouped(type) ? side_unit(type) / kBlock : plane_sizes(type).super != 0 ? 8 : 2;
 }

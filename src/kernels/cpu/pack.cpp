@@ -31,6 +31,12 @@ void group_scales(const uint8_t* s, int g, uint8_t* out) {
   out[1] = lower ? s[g + 4] & 63 : (s[g + 4] >> 4) | ((s[g] >> 6) << 4);
 }
 
+// Scale g of the 16 of a Q3_K super-block: 6 bits less 32, as s8.
+uint8_t small_scale(const uint8_t* s, int g) {
+  const int low = (s[g % 8] >> (g / 8 * 4)) & 15, high = (s[8 + g % 4] >> (g / 4 * 2)) & 3;
+  return uint8_t((low | high << 4) - 32);
+}
+
 // Reads block b (of 32 elements) of a row in the file's layout.
 void read_block(WeightType type, const uint8_t* row, int b, Block& out) {
   const int g = b % 8;
@@ -73,6 +79,35 @@ void read_block(WeightType type, const uint8_t* row, int b, Block& out) {
       }
       break;
     }
+    case WeightType::kQ2_K: {
+      const uint8_t* p = row + size_t(b / 8) * 84;
+      std::memcpy(out.super, p + 80, 4);
+      std::memcpy(out.scale, p + 2 * g, 2);
+      for (int i = 0; i < 32; ++i) out.q[i] = (p[16 + 32 * (g / 4) + i] >> (g % 4 * 2)) & 3;
+      break;
+    }
+    case WeightType::kQ3_K: {
+      const uint8_t* p = row + size_t(b / 8) * 110;
+      std::memcpy(out.super, p + 108, 2);
+      for (int h = 0; h < 2; ++h) out.scale[h] = small_scale(p + 96, 2 * g + h);
+      for (int i = 0; i < 32; ++i)
+        out.q[i] = uint8_t(((p[32 + 32 * (g / 4) + i] >> (g % 4 * 2)) & 3) | ((p[i] >> g) & 1) << 2);
+      break;
+    }
+    case WeightType::kIQ4_NL: {
+      const uint8_t* p = row + size_t(b) * 18;
+      std::memcpy(out.scale, p, 2);
+      unpack_nibbles(p + 2, out.q);
+      break;
+    }
+    case WeightType::kIQ4_XS: {
+      const uint8_t* p = row + size_t(b / 8) * 136;
+      std::memcpy(out.super, p, 2);
+      const int low = (p[4 + g / 2] >> (g % 2 * 4)) & 15, high = (p[2 + g / 4] >> (g % 4 * 2)) & 3;
+      out.scale[0] = uint8_t((low | high << 4) - 32);
+      unpack_nibbles(p + 8 + 16 * g, out.q);
+      break;
+    }
     default: {
       const int n = chunk_blocks(type);
       const uint8_t* p = row + size_t(b / n) * size_t(quant::find_format(type)->block_bytes);
@@ -99,8 +134,9 @@ void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) 
       low[64 * i + byte] = uint8_t(q);
       continue;
     }
-    low[64 * (i / 2) + byte] |= uint8_t((q & 15) << (i % 2 * 4));
-    if (s.high == 64) high[byte] |= uint8_t((q >> 4) << i);
+    if (s.low == 128) low[64 * (i / 4) + byte] |= uint8_t((q & 3) << (i % 4 * 2));
+    else low[64 * (i / 2) + byte] |= uint8_t((q & 15) << (i % 2 * 4));
+    if (s.high == 64) high[byte] |= uint8_t((q >> low_bits(type)) << i);
     if (s.high == 128) high[64 * (i / 4) + byte] |= uint8_t((q >> 4) << (i % 4 * 2));
   }
   uint8_t* scale = chunk + l.scale + g * s.scale;
@@ -109,7 +145,7 @@ void write_block(WeightType type, uint8_t* tile, int b, int r, const Block& in) 
     chunk[l.super + 32 + r] = in.super[2];
   } else if (s.super != 0) {  // byte scales
     scale[r] = in.scale[0];
-    scale[16 + r] = in.scale[1];
+    if (s.scale == 32) scale[16 + r] = in.scale[1];
     uint8_t* super = chunk + l.super;
     std::memcpy(super + 2 * r, in.super, 2);
     if (s.super == 64) std::memcpy(super + 32 + 2 * r, in.super + 2, 2);

@@ -73,6 +73,9 @@ SIMD I i_mul(I a, I b) { return _mm256_mullo_epi32(a, b); }
 SIMD I i_and(I a, I b) { return _mm256_and_si256(a, b); }
 SIMD I i_or(I a, I b) { return _mm256_or_si256(a, b); }
 SIMD I i_set1_byte(int x) { return _mm256_set1_epi8(char(x)); }
+// Bytes of a table of 16 by bytes 0..15.
+SIMD I i_table(const uint8_t* p) { return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+SIMD I i_lookup(I table, I index) { return _mm256_shuffle_epi8(table, index); }
 template <int N> SIMD I i_shift_left(I a) { return _mm256_slli_epi32(a, N); }
 template <int N> SIMD I i_shift_right(I a) { return _mm256_srli_epi32(a, N); }
 SIMD F f_from_int(I a) { return _mm256_cvtepi32_ps(a); }

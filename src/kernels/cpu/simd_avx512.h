@@ -67,6 +67,9 @@ SIMD I i_mul(I a, I b) { return _mm512_mullo_epi32(a, b); }
 SIMD I i_and(I a, I b) { return _mm512_and_si512(a, b); }
 SIMD I i_or(I a, I b) { return _mm512_or_si512(a, b); }
 SIMD I i_set1_byte(int x) { return _mm512_set1_epi8(char(x)); }
+// Bytes of a table of 16 by bytes 0..15.
+SIMD I i_table(const uint8_t* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+SIMD I i_lookup(I table, I index) { return _mm512_shuffle_epi8(table, index); }
 template <int N> SIMD I i_shift_left(I a) { return _mm512_slli_epi32(a, N); }
 template <int N> SIMD I i_shift_right(I a) { return _mm512_srli_epi32(a, N); }
 SIMD F f_from_int(I a) { return _mm512_cvtepi32_ps(a); }

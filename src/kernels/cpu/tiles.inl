@@ -83,24 +83,31 @@ SIMD void prefetch_block(const RowVector& v, int g, size_t next) {
   }
 }
 
+// Bit From to place To.
+template <int From, int To>
+SIMD I move_bits(I x) {
+  if constexpr (From < To) return i_shift_left<To - From>(x);
+  else return i_shift_right<From - To>(x);
+}
+
 // Weights 8j .. 8j+3 and 8j+4 .. 8j+7 of a chunk's block b, as bytes.
 template <WeightType T, int J>
 SIMD void unpack_8(const RowVector& v, int b, I& w0, I& w1) {
   constexpr PlaneSizes s = plane_sizes(T);
-  const I nibble = i_set1_byte(15);
-  const I x = i_load(v.low + size_t(b) * s.low + 64 * J);
-  w0 = i_and(x, nibble);
-  w1 = i_and(i_shift_right<4>(x), nibble);
-  if constexpr (s.high == 64) {  // bit 2J and bit 2J + 1 to place 4
-    const I h = i_load(v.high + size_t(b) * s.high), bit = i_set1_byte(16);
-    constexpr int i = 2 * J;
-    if constexpr (i < 4) {
-      w0 = i_or(w0, i_and(i_shift_left<4 - i>(h), bit));
-      w1 = i_or(w1, i_and(i_shift_left<3 - i>(h), bit));
-    } else {
-      w0 = i_or(w0, i_and(i_shift_right<i - 4>(h), bit));
-      w1 = i_or(w1, i_and(i_shift_right<i - 3>(h), bit));
-    }
+  if constexpr (s.low == 128) {
+    const I x = i_load(v.low + size_t(b) * s.low + 64 * (J / 2)), bits = i_set1_byte(3);
+    w0 = i_and(i_shift_right<J % 2 * 4>(x), bits);
+    w1 = i_and(i_shift_right<J % 2 * 4 + 2>(x), bits);
+  } else {
+    const I x = i_load(v.low + size_t(b) * s.low + 64 * J), nibble = i_set1_byte(15);
+    w0 = i_and(x, nibble);
+    w1 = i_and(i_shift_right<4>(x), nibble);
+  }
+  if constexpr (s.high == 64) {
+    constexpr int place = low_bits(T);
+    const I h = i_load(v.high + size_t(b) * s.high), bit = i_set1_byte(1 << place);
+    w0 = i_or(w0, i_and(move_bits<2 * J, place>(h), bit));
+    w1 = i_or(w1, i_and(move_bits<2 * J + 1, place>(h), bit));
   }
   if constexpr (s.high == 128) {  // bits 4(J % 2) .. + 3 to places 4 and 5, twice
     const I h = i_load(v.high + size_t(b) * s.high + 64 * (J / 2)), bits = i_set1_byte(48);
@@ -117,18 +124,25 @@ SIMD void unpack_8(const RowVector& v, int b, I& w0, I& w1) {
 // What an unsigned quant is above the signed value, as a power of two; -1 where quants are plain (the format has a minimum).
 constexpr int offset_shift(WeightType t) {
   switch (t) {
+    case WeightType::kQ3_K: return 2;
     case WeightType::kQ4_0: return 3;
     case WeightType::kQ5_0: return 4;
     case WeightType::kQ6_K: return 5;
-    case WeightType::kQ8_0: return kByteNeedsOffset ? 7 : -1;
+    case WeightType::kQ8_0: case WeightType::kIQ4_NL: case WeightType::kIQ4_XS: return kByteNeedsOffset ? 7 : -1;
     default: return is_int4(t) ? 3 : is_int8(t) && kByteNeedsOffset ? 7 : -1;
   }
 }
+// Whose quants are indices of a table of signed bytes.
+constexpr bool is_lookup(WeightType t) { return t == WeightType::kIQ4_NL || t == WeightType::kIQ4_XS; }
+// With a scale for 16 k.
+constexpr bool halves_scaled(WeightType t) { return t == WeightType::kQ2_K || t == WeightType::kQ3_K || t == WeightType::kQ6_K; }
+// With a minimum for a whole block.
 constexpr bool has_min(WeightType t) {
   return t == WeightType::kQ4_1 || t == WeightType::kQ5_1 || t == WeightType::kQ4_K || t == WeightType::kQ5_K || is_grouped(t);
 }
 
-// Scale and minimum of a chunk's block b, a lane a row. K-quants: d * scale and -(dmin * min); grouped integers: -(scale * zero).
+// Scale and minimum of a chunk's block b, a lane a row. K-quants: d * scale and -(dmin * min), but d and dmin alone where halves have
+// scales; grouped integers: -(scale * zero).
 template <WeightType T>
 SIMD void block_scales(const RowVector& v, int b, F& d, F& min) {
   constexpr PlaneSizes s = plane_sizes(T);
@@ -138,7 +152,11 @@ SIMD void block_scales(const RowVector& v, int b, F& d, F& min) {
     min = f_mul(d, f_from_int(i_from_s8(scale)));
   } else if constexpr (s.super != 0) {
     d = f_from_half(v.super);
-    if constexpr (has_min(T)) {
+    if constexpr (T == WeightType::kQ2_K) {
+      min = f_from_half(v.super + 32);
+    } else if constexpr (T == WeightType::kIQ4_XS) {
+      d = f_mul(d, f_from_int(i_from_s8(scale)));
+    } else if constexpr (has_min(T)) {
       d = f_mul(d, f_from_int(i_from_u8(scale)));
       min = f_mul(f_from_half(v.super + 32), f_from_int(i_from_u8(scale + 16)));
     }
@@ -148,6 +166,22 @@ SIMD void block_scales(const RowVector& v, int b, F& d, F& min) {
   }
 }
 
+// IQ4's table, plus 128.
+struct Table4 {
+  uint8_t bytes[16];
+  constexpr Table4() : bytes{} {
+    for (int i = 0; i < 16; ++i) bytes[i] = uint8_t(quant::kNonLinear4[i] + 128);
+  }
+};
+alignas(16) static constexpr Table4 kTable4;
+
+// The same of weights of eight bits plus 128.
+template <int J, int R, int M>
+SIMD void dot_bytes(I first, I second, int r, const BlockOf<M>& a, I (&sum)[R][M]) {
+  const Byte w0 = byte_weights(first), w1 = byte_weights(second);
+#pragma GCC unroll 8
+  for (int m = 0; m < M; ++m) sum[r][m] = dot_4(dot_4(sum[r][m], w0, a.q[m] + 8 * J), w1, a.q[m] + 8 * J + 4);
+}
 // Products of one pair of quant vectors (J of 4) with all tokens.
 template <WeightType T, int J, int R, int M>
 SIMD void dot_step(const RowVector (&rows)[R], int b, const BlockOf<M>& a, I (&sum)[R][M]) {
@@ -155,12 +189,15 @@ SIMD void dot_step(const RowVector (&rows)[R], int b, const BlockOf<M>& a, I (&s
   for (int r = 0; r < R; ++r) {
     if constexpr (plane_sizes(T).low == 512) {
       const uint8_t* low = rows[r].low + size_t(b) * 512 + 128 * J;
-      const Byte w0 = byte_weights(i_load(low)), w1 = byte_weights(i_load(low + 64));
-#pragma GCC unroll 8
-      for (int m = 0; m < M; ++m) sum[r][m] = dot_4(dot_4(sum[r][m], w0, a.q[m] + 8 * J), w1, a.q[m] + 8 * J + 4);
+      dot_bytes<J, R, M>(i_load(low), i_load(low + 64), r, a, sum);
+      continue;
+    }
+    I w0, w1;
+    unpack_8<T, J>(rows[r], b, w0, w1);
+    if constexpr (is_lookup(T)) {
+      const I table = i_table(kTable4.bytes);
+      dot_bytes<J, R, M>(i_lookup(table, w0), i_lookup(table, w1), r, a, sum);
     } else {
-      I w0, w1;
-      unpack_8<T, J>(rows[r], b, w0, w1);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) sum[r][m] = dot_8(sum[r][m], w0, w1, a.q[m] + 8 * J);
     }
@@ -178,11 +215,32 @@ SIMD void start_sums(const int32_t* minus_sum, I (&sum)[R][M]) {
   }
 }
 
+// Scales of the two halves of a block; Q2_K's are the lower nibbles.
+template <WeightType T>
+SIMD void half_scales(const RowVector& v, int b, I& s0, I& s1) {
+  const uint8_t* scale = v.scale + size_t(b) * 32;
+  if constexpr (T == WeightType::kQ2_K) {
+    s0 = i_and(i_from_u8(scale), i_set1(15));
+    s1 = i_and(i_from_u8(scale + 16), i_set1(15));
+  } else {
+    s0 = i_from_s8(scale);
+    s1 = i_from_s8(scale + 16);
+  }
+}
+// Q2_K: minimums of the two halves times minus their inputs' sums, which fit 16 bits.
+template <int M>
+SIMD F half_minimums(const RowVector& v, int b, const BlockOf<M>& a, int m) {
+  const uint8_t* scale = v.scale + size_t(b) * 32;
+  const I min = i_or(i_shift_right<4>(i_from_u8(scale)), i_shift_left<16>(i_shift_right<4>(i_from_u8(scale + 16))));
+  const auto sums = uint32_t(uint16_t(a.minus_half[0][m])) | uint32_t(a.minus_half[1][m]) << 16;
+  return f_from_int(i_dot_pairs(i_zero(), min, i_set1(int(sums))));
+}
+
 // One block of 32 k: exact integer sums, then the scales.
 template <WeightType T, int R, int M>
 SIMD void quant_block(const RowVector (&rows)[R], int b, const BlockOf<M>& a, F (&acc)[R][M]) {
   I sum[R][M];
-  if constexpr (T == WeightType::kQ6_K) {  // a scale for 16 k: weighted integer halves, still exact
+  if constexpr (halves_scaled(T)) {  // a scale for 16 k: weighted integer halves, still exact
     I half[R][M];
     start_sums<offset_shift(T)>(a.minus_half[0], half);
     dot_step<T, 0>(rows, b, a, half);
@@ -192,8 +250,8 @@ SIMD void quant_block(const RowVector (&rows)[R], int b, const BlockOf<M>& a, F 
     dot_step<T, 3>(rows, b, a, sum);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const uint8_t* scale = rows[r].scale + size_t(b) * 32;
-      const I s0 = i_from_s8(scale), s1 = i_from_s8(scale + 16);
+      I s0, s1;
+      half_scales<T>(rows[r], b, s0, s1);
 #pragma GCC unroll 8
       for (int m = 0; m < M; ++m) sum[r][m] = i_add(i_mul(half[r][m], s0), i_mul(sum[r][m], s1));
     }
@@ -213,6 +271,8 @@ SIMD void quant_block(const RowVector (&rows)[R], int b, const BlockOf<M>& a, F 
       acc[r][m] = f_fma(f_from_int(sum[r][m]), f_mul(d, f_set1(a.scale[m])), acc[r][m]);
       if constexpr (T == WeightType::kQ4_1 || T == WeightType::kQ5_1) {
         acc[r][m] = f_fma(min, f_set1(a.scaled_sum[m]), acc[r][m]);
+      } else if constexpr (T == WeightType::kQ2_K) {
+        acc[r][m] = f_fma(half_minimums<M>(rows[r], b, a, m), f_mul(min, f_set1(a.scale[m])), acc[r][m]);
       } else if constexpr (has_min(T)) {
         acc[r][m] = f_fnma(min, f_set1(a.scaled_sum[m]), acc[r][m]);
       }

@@ -258,6 +258,16 @@ Verdict extreme_quants(const KernelTable& t) {
       for (float& x : d.x) x = sign;
       keep_worst(v.error, truth(c, d).error(LinearRun(t, c, d).outputs(make_context(t, 1).get(), d.before, c.tokens), false));
     }
+  for (int fill : {0x00, 0xFF})  // the table's ends, -127 and 113
+    for (float sign : {1.0f, -1.0f}) {
+      const LinearCase c{WeightType::kIQ4_NL, 3, 16, 64, Prologue::kNone, false, false};
+      if (lacks(t, c.type)) continue;
+      LinearData d(c, 3);
+      for (size_t i = 0; i < d.bytes.size(); ++i)
+        if (i % 18 >= 2) d.bytes[i] = uint8_t(fill);
+      for (float& x : d.x) x = sign;
+      keep_worst(v.error, truth(c, d).error(LinearRun(t, c, d).outputs(make_context(t, 1).get(), d.before, c.tokens), false));
+    }
   return v;
 }
 
