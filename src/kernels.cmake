@@ -2,15 +2,20 @@
 # with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
 # The CUDA backend is one folder of two: kernels/cuda where there is a toolkit, else kernels/cuda_absent, which says so.
 if(SLUICE_CUDA)
-  sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE /cuda_absent/)
-  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
-  target_sources(sluice_kernels PRIVATE ${cuda_sources})
+  sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE /cuda_absent/ /cuda/)
+  # Objects of their own, so that they can be compiled alone.
+  file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
+  add_library(sluice_cuda OBJECT ${cuda_sources})
+  target_link_libraries(sluice_cuda PRIVATE sluice_base sluice_tensor sluice_quant sluice_sample CUDA::cudart_static)
+  target_sources(sluice_kernels PRIVATE $<TARGET_OBJECTS:sluice_cuda>)
   # The sampler's floats are those of the host's.
   set_source_files_properties(kernels/cuda/sample.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 else()
   sluice_layer(kernels DEPS base tensor quant sample EXCLUDE /cuda/)
 endif()
-set(avx2 -ffp-contract=off -mavx2 -mfma -mf16c)
+# Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile.
+set(plain $<$<BOOL:${SLUICE_PLAIN_KERNELS}>:-fno-sanitize=all>)
+set(avx2 ${plain} -ffp-contract=off -mavx2 -mfma -mf16c)
 set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
 set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2}")
 set_source_files_properties(kernels/cpu/isa_avxvnni.cpp PROPERTIES COMPILE_OPTIONS "${avx2};-mavxvnni")
