@@ -8,6 +8,7 @@
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/calibrate/error_feedback.h"
+#include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 
 namespace sluice::lab {
@@ -222,7 +223,9 @@ Result<quant::GroupedMatrix> FolderCalibration::take(const format::TensorEntry& 
     return std::move(made.mapped());
   }
   SLUICE_ASSIGN(const std::vector<float> w, weights(t));  // scaled, by its make_rows
-  return quant::fit_grouped(w.data(), int(t.rows()), type_.bits, group_, false, scaled_[{layer, site}].importance, parallel());
+  const std::vector<float>& importance = scaled_[{layer, site}].importance;
+  if (int64_t(importance.size()) != t.cols()) return bad_file(t.name + ": its inputs are " + std::to_string(importance.size()) + ", its columns " + std::to_string(t.cols()));
+  return quant::fit_grouped(w.data(), int(t.rows()), int(t.cols()), type_.bits, group_, false, importance.data(), parallel());
 }
 
 }  // namespace sluice::lab

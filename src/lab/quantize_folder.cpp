@@ -10,6 +10,7 @@
 
 #include "lab/folder_calibration.h"
 #include "lab/loaded_model.h"
+#include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 
 namespace sluice::lab {
@@ -67,7 +68,7 @@ Result<quant::GroupedMatrix> round_groups(const format::TensorEntry& t, int bits
   std::mutex mutex;
   SLUICE_TRY(over_rows(t, threads, [&](int64_t begin, int64_t end) -> Status {
     SLUICE_ASSIGN(const std::vector<float> w, finite_rows(t, begin, end));
-    const quant::GroupedMatrix part = quant::round_grouped(w.data(), int(end - begin), m.cols, bits, group, symmetric);
+    const quant::GroupedMatrix part = quant::fit_grouped(w.data(), int(end - begin), m.cols, bits, group, symmetric, nullptr, quant::serial);
     const std::lock_guard lock(mutex);
     place(m.codes, begin, end - begin, m.rows, part.codes);
     place(m.scales, begin, end - begin, m.rows, part.scales);

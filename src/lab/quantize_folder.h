@@ -30,7 +30,7 @@ struct FolderMatrices {
   format::GroupedSource grouped;
   format::Fp8Source fp8;
 };
-// Rounding to nearest. Errors of the sources: kBadFile naming an element that is not finite.
+// Rounding to nearest, grouped integers with a search for the scales. Errors of the sources: kBadFile naming an element that is not finite.
 FolderMatrices rounded_matrices(const FolderType& type, int group, int threads);
 
 // Writes metadata and tensors (the model's, or what a method made of them). Errors: as quantize.

@@ -55,29 +55,5 @@ TEST(Awq, NothingIsScaledWhereAllColumnsAreAlike) {
   for (float v : awq_scales({&view, 1}, even, p.x.data(), p.tokens, {}, serial)) EXPECT_NEAR(v, 1, 1e-5);
 }
 
-TEST(FitGrouped, BeatsRoundingInTheWeightedError) {
-  const Problem p(3);
-  const std::vector<float> ones(256, 1.0f);
-  for (int bits : {2, 3, 4, 8})
-    for (bool symmetric : {false, true}) {
-      const GroupedMatrix fitted = fit_grouped(p.w.data(), p.rows, bits, 128, symmetric, p.squares, serial), plain = round_grouped(p.w.data(), p.rows, p.cols, bits, 128, symmetric);
-      EXPECT_EQ(fault(fitted), "");
-      EXPECT_LT(p.error(fitted, ones), 0.95 * p.error(plain, ones)) << bits << symmetric;
-    }
-}
-
-TEST(FitGrouped, ZeroRowsAndShortGroups) {
-  std::vector<float> w(3 * 150);
-  for (size_t i = 300; i < 450; ++i) w[i] = 0.001f * float(i % 17) - 0.003f;
-  const std::vector<float> ones(150, 1.0f);
-  const GroupedMatrix m = fit_grouped(w.data(), 3, 4, 64, false, ones, serial);
-  EXPECT_EQ(fault(m), "");
-  std::vector<float> row(150);
-  decode_row(m, 0, row.data());
-  for (float v : row) EXPECT_EQ(v, 0);
-  decode_row(m, 2, row.data());
-  for (int k = 0; k < 150; ++k) EXPECT_NEAR(row[size_t(k)], w[size_t(300 + k)], 0.0011f);
-}
-
 }  // namespace
 }  // namespace sluice::quant

@@ -1,7 +1,7 @@
 // Activation-aware scales (AWQ, arXiv:2306.00978). Columns that are fed large inputs are multiplied by s before rounding and their inputs
 // divided by it, which whatever comes before the product can take into its own weights: the rounding error of what matters shrinks,
 // that of the rest grows. s = (mean |x|)^a, a the best of a grid by the outputs' error on a sample of inputs.
-// Clipping is part of the groups' search (fit_grouped): scales that leave the largest weights out are among its starts. Pure.
+// Clipping is part of the groups' search (grouped_fit.h). Pure.
 #pragma once
 #include <span>
 #include <vector>
@@ -20,8 +20,5 @@ struct AwqSearch {
 };
 // One factor a column, above 0, their geometric middle 1, for matrices that share their inputs. mean_abs: [K]; sample: [count, K].
 std::vector<float> awq_scales(std::span<const MatrixView> matrices, std::span<const float> mean_abs, const float* sample, int count, const AwqSearch& search, const Parallel& parallel);
-
-// Rounding to nearest with scales and zeros that are searched for: the least sum of importance[k] * error^2. w: [rows, K], group <= 256.
-GroupedMatrix fit_grouped(const float* w, int rows, int bits, int group, bool symmetric, std::span<const float> importance, const Parallel& parallel);
 
 }  // namespace sluice::quant

@@ -31,7 +31,8 @@ struct FitKernels {
   // One block of 256 with integer scales.
   void (*super)(const BlockShape& shape, const float* x, const float* weights, BlockCodes& out);
   // Groups of n values (1..kMaxGroup) with a scale and a whole zero: value = scale * (level - zero), levels 0..2^bits - 1, scale exact in
-  // f16. x: [n][kLanes], weights: [n]. symmetric: zero is 2^(bits - 1); else at least 1.
+  // f16. x: [n][kLanes], weights: [n], or nullptr: an element counts 1 + x^2 / mean x^2. symmetric: zero is
+  // 2^(bits - 1); else at least 1.
   void (*long_group)(const float* x, const float* weights, int n, int bits, bool symmetric, float* scale, float* zero);
   // c[i][j] += sign * sum over k of a[i][k] * b[j][k], for i < m, j < n.
   void (*add_products)(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);

@@ -48,7 +48,7 @@ struct Tile {
   }
 };
 
-// Groups of any length up to kMaxGroup, with the same weights in every lane.
+// Groups of any length up to kMaxGroup.
 struct LongTile {
   int n = 0;
   V x[kMaxGroup], w[kMaxGroup];
