@@ -74,11 +74,12 @@ class HfWriter {
     if (heads && t.dims.back() % head_dim_) return bad_file(shown(t.name) + ": its rows are no whole heads of " + std::to_string(head_dim_));
     if (options_.layout && t.dims.size() == 2 && t.name.starts_with("blk.")) {
       std::vector<StOutput> outputs = options_.layout->outputs(t, theirs.substr(0, theirs.rfind('.')), rows);
-      for (StOutput& o : outputs) outputs_.push_back(std::move(o));
+      for (StOutput& o : outputs) outputs_.push_back(std::move(o)), names_.push_back(t.name);
       if (!outputs.empty()) return {};
     }
     if (t.dims.size() == 1) add_vector(t, theirs, rows, t.name.ends_with("norm.weight") ? arch_->norm_offset : 0);
     else add_matrix(t, theirs, rows);
+    names_.push_back(t.name);
     return {};
   }
 
@@ -176,17 +177,38 @@ class HfWriter {
       in_shard += bytes;
       total += bytes;
     }
-    const std::span<const StOutput> all(outputs_);
-    if (shards.size() == 1) return write_safetensors(folder_ + "/model.safetensors", all);
+    if (shards.size() == 1) return write_shards(shards, {"model.safetensors"});
+    std::vector<std::string> names;
     Json map = Json::object();
     for (size_t s = 0; s < shards.size(); ++s) {
       char name[64];
       std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", s + 1, shards.size());
-      const auto part = all.subspan(shards[s].first, shards[s].second - shards[s].first);
-      SLUICE_TRY(write_safetensors(folder_ + "/" + name, part));
-      for (const StOutput& o : part) map[o.name] = name;
+      names.emplace_back(name);
+      for (size_t i = shards[s].first; i < shards[s].second; ++i) map[outputs_[i].name] = name;
     }
+    SLUICE_TRY(write_shards(shards, names));
     return write_json(folder_ + "/model.safetensors.index.json", {{"metadata", {{"total_size", total}}}, {"weight_map", map}});
+  }
+
+  // With a fingerprint no file gets its name before all are whole, so that a run that goes on finds everything of the one before.
+  Status write_shards(const std::vector<std::pair<size_t, size_t>>& shards, const std::vector<std::string>& names) {
+    const auto tensors = [&](size_t s) { return std::span<const StOutput>(outputs_).subspan(shards[s].first, shards[s].second - shards[s].first); };
+    if (options_.fingerprint == 0) {
+      for (size_t s = 0; s < shards.size(); ++s) SLUICE_TRY(write_safetensors(folder_ + "/" + names[s], tensors(s)));
+      return {};
+    }
+    HfProgress own, &progress = options_.progress ? *options_.progress : own;
+    progress = {};
+    std::vector<StPart> parts;
+    for (size_t s = 0; s < shards.size(); ++s) {
+      SLUICE_ASSIGN(StPart part, StPart::open(folder_ + "/" + names[s], tensors(s), options_.fingerprint));
+      progress.resumed = progress.resumed || part.resumed();
+      for (size_t i = shards[s].first; i < shards[s].second; ++i) progress.missing[names_[i]] += part.done(i - shards[s].first) ? 0 : 1;
+      parts.push_back(std::move(part));
+    }
+    for (size_t s = 0; s < parts.size(); ++s) SLUICE_TRY(parts[s].write([&](size_t i) { --progress.missing[names_[shards[s].first + i]]; }));
+    for (StPart& part : parts) SLUICE_TRY(part.finish());
+    return {};
   }
 
   const std::string& folder_;
@@ -197,6 +219,7 @@ class HfWriter {
   int64_t head_dim_ = 0;
   Json config_, generation_;
   std::vector<StOutput> outputs_;
+  std::vector<std::string> names_;  // ours, of each output
 };
 
 }  // namespace

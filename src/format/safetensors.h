@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "format/part_file.h"
 
 namespace sluice::format {
 
@@ -64,5 +65,23 @@ struct StOutput {
 
 // The file appears under its name when it is complete. Errors: kIo; a tensor's own; kInternal where it wrote another number of bytes.
 Status write_safetensors(const std::string& path, std::span<const StOutput> tensors);
+
+// The same, gone on with after a kill (part_file.h): tensors that are whole already are not asked for again.
+class StPart {
+ public:
+  // fingerprint: of all that decides the tensors' values; tensors: outlive this. Errors: as PartFile::open.
+  static Result<StPart> open(const std::string& path, std::span<const StOutput> tensors, uint64_t fingerprint);
+  bool resumed() const { return file_.resumed(); }
+  bool done(size_t tensor) const { return file_.done(tensor); }
+  // What is missing, in order; tells of every tensor that has become whole.
+  Status write(const std::function<void(size_t)>& whole);
+  Status finish() { return file_.finish(); }
+
+ private:
+  StPart(PartFile file, std::string header, std::span<const StOutput> tensors) : file_(std::move(file)), header_(std::move(header)), tensors_(tensors) {}
+  PartFile file_;
+  std::string header_;
+  std::span<const StOutput> tensors_;
+};
 
 }  // namespace sluice::format

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "lab/loaded_model.h"
 #include "lab/quantize_plan.h"
@@ -51,14 +52,17 @@ Result<std::shared_ptr<FolderCalibration>> FolderCalibration::make(const Quantiz
   LoadOptions load;
   load.isa = o.isa;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(load));
-  std::shared_ptr<FolderCalibration> c(new FolderCalibration(type, file, group));
+  std::shared_ptr<FolderCalibration> c(new FolderCalibration(type, file, group, o.output));
+  c->fingerprint_ = folder_fingerprint(o, *file, c->method(), group, tokens);
   SLUICE_ASSIGN(c->calibration_, Calibration::make(file, std::move(tokens), o.window, *kernels, o.threads > 0 ? o.threads : default_threads()));
   return c;
 }
 
 FolderMatrices FolderCalibration::matrices(const std::shared_ptr<FolderCalibration>& self) {
   FolderMatrices m;
-  m.method = self->type_.kind == FolderType::kGptq ? "gptq" : "awq";
+  m.method = self->method();
+  m.fingerprint = self->fingerprint_;
+  m.progress = self->progress_;
   m.group = self->group_;
   m.symmetric = self->type_.kind == FolderType::kGptq;
   m.activation_order = self->type_.kind == FolderType::kGptq;
@@ -109,9 +113,26 @@ std::vector<const format::TensorEntry*> FolderCalibration::matrices_of(int layer
 Status FolderCalibration::reach(int layer) {
   if (!status_.ok() || calibration_->next_layer() > layer) return status_;  // also from threads that make rows of a layer that is there
   const auto start = std::chrono::steady_clock::now();
-  while (status_.ok() && calibration_->next_layer() <= layer) status_ = type_.kind == FolderType::kGptq ? gptq_layer() : awq_layer();
+  int from = 0;
+  std::vector<float> state;
+  if (!std::exchange(begun_, true) && progress_->resumed && format::load_state(state_path_, fingerprint_, from, state) && whole_before(from))
+    calibration_->restore(from, state);
+  while (status_.ok() && calibration_->next_layer() <= layer) {
+    const int next = calibration_->next_layer();
+    if (next > 0 && whole_before(next)) status_ = format::save_state(state_path_, fingerprint_, next, calibration_->state());
+    if (status_.ok()) status_ = type_.kind == FolderType::kGptq ? gptq_layer() : awq_layer();
+  }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return status_;
+}
+
+bool FolderCalibration::whole_before(int layer) const {
+  std::string rest;
+  for (const auto& [name, missing] : progress_->missing) {
+    const int of = layer_of(name, rest);
+    if (missing > 0 && of >= 0 && of < layer) return false;
+  }
+  return true;
 }
 
 Status FolderCalibration::gptq_layer() {

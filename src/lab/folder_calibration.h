@@ -2,6 +2,7 @@
 // as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
 // learns from what they became. AWQ: a layer's scales are found from the inputs of the model as it was; norms and rows that feed a
 // product take the scales' inverse, so the tensors to write are not quite the file's.
+// Before a layer, once all tensors of those before it are written, what it is fed is kept beside them, to go on from after a kill.
 // Not thread-safe. Errors come from the matrices' source, as quantize has them.
 #pragma once
 #include <map>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "format/part_file.h"
 #include "lab/calibration.h"
 #include "lab/quantize_folder.h"
 #include "quant/calibrate/awq.h"
@@ -24,17 +26,21 @@ class FolderCalibration {
   // Both hold on to `self`.
   static FolderMatrices matrices(const std::shared_ptr<FolderCalibration>& self);
   static std::vector<format::TensorEntry> tensors(const std::shared_ptr<FolderCalibration>& self);
+  const char* method() const { return type_.kind == FolderType::kGptq ? "gptq" : "awq"; }
   int num_tokens() const { return calibration_->num_tokens(); }
   double seconds() const { return seconds_; }
+  void finish() const { format::drop_state(state_path_); }
 
  private:
   // Of one site of a layer, for AWQ.
   struct Scaled { std::vector<float> scales, importance; };
   struct Statistics;
-  FolderCalibration(FolderType type, std::shared_ptr<const format::WeightFile> file, int group) : type_(type), file_(std::move(file)), group_(group) {}
+  FolderCalibration(FolderType type, std::shared_ptr<const format::WeightFile> file, int group, std::string folder)
+      : type_(type), file_(std::move(file)), group_(group), state_path_(std::move(folder) + "/quantize") {}
 
   Result<quant::GroupedMatrix> take(const format::TensorEntry& tensor);
   Status reach(int layer);             // so that the layer's results are there
+  bool whole_before(int layer) const;  // every tensor of the layers before it is written
   Status gptq_layer();
   Status awq_layer();
   Status search(int layer, Site site, std::map<Site, Statistics>& statistics);
@@ -49,6 +55,10 @@ class FolderCalibration {
   FolderType type_;
   std::shared_ptr<const format::WeightFile> file_;
   int group_;
+  std::string state_path_;
+  uint64_t fingerprint_ = 0;
+  bool begun_ = false;                 // what an earlier run left has been looked for
+  std::shared_ptr<format::HfProgress> progress_ = std::make_shared<format::HfProgress>();
   std::unique_ptr<Calibration> calibration_;
   Status status_;                      // what went wrong while rows were made that cannot say so
   std::map<std::string, quant::GroupedMatrix> made_;   // GPTQ

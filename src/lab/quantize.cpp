@@ -8,9 +8,9 @@
 #include <optional>
 #include <thread>
 
+#include "format/part_file.h"
 #include "lab/calibration.h"
 #include "lab/loaded_model.h"
-#include "lab/part_file.h"
 #include "lab/quantize_folder.h"
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
@@ -38,7 +38,7 @@ std::string shown_value(float v) { return std::isnan(v) ? "NaN" : std::isinf(v) 
 
 class Quantizer {
  public:
-  Quantizer(const QuantizeOptions& options, QuantizePlan plan, std::vector<int32_t> tokens, PartFile out)
+  Quantizer(const QuantizeOptions& options, QuantizePlan plan, std::vector<int32_t> tokens, format::PartFile out)
       : o_(options), plan_(std::move(plan)), tokens_(std::move(tokens)), out_(std::move(out)), threads_(o_.threads > 0 ? o_.threads : default_threads()) {}
 
   Result<QuantizeReport> run() {
@@ -250,7 +250,7 @@ class Quantizer {
   const QuantizeOptions& o_;
   QuantizePlan plan_;
   std::vector<int32_t> tokens_;
-  PartFile out_;
+  format::PartFile out_;
   int threads_;
   Clock::time_point start_ = Clock::now();
   double calibration_seconds_ = 0;
@@ -268,7 +268,7 @@ Result<QuantizeReport> quantize(const QuantizeOptions& o) {
   SLUICE_ASSIGN(QuantizePlan plan, plan_quantization(o));
   SLUICE_ASSIGN(std::vector<int32_t> tokens, calibration_tokens(o, *plan.file));
   const uint64_t fingerprint = fingerprint_of(o, plan, tokens);
-  SLUICE_ASSIGN(PartFile out, PartFile::open(o.output, fingerprint, plan.tensors.size(), plan.layout.file_bytes));
+  SLUICE_ASSIGN(format::PartFile out, format::PartFile::open(o.output, fingerprint, plan.tensors.size(), plan.layout.file_bytes));
   if (o.note && out.resumed()) o.note("goes on with what an earlier run left in " + o.output + ".part");
   return Quantizer(o, std::move(plan), std::move(tokens), std::move(out)).run();
 }

@@ -9,7 +9,9 @@
 #include <thread>
 
 #include "lab/folder_calibration.h"
+#include "format/part_file.h"
 #include "lab/loaded_model.h"
+#include "lab/quantize_plan.h"
 #include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 
@@ -106,7 +108,7 @@ bool is_layer_matrix(const format::TensorEntry& t) { return t.dims.size() == 2 &
 
 // What is done of a run, and how far off it is.
 struct Tally {
-  int64_t all = 0, done = 0;  // elements
+  int64_t all = 0, done = 0, before = -1;  // elements; before: by an earlier run, -1 while that is not known
   double error = 0, square = 0;
   std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
@@ -128,11 +130,15 @@ struct Tally {
 
 // Wraps a source: progress before each matrix, its error after, and an end where the user wants one.
 template <class Source>
-Source watched(Source source, const QuantizeOptions& o, Tally& tally) {
-  return [source, &o, &tally](const format::TensorEntry& t) -> decltype(source(t)) {
-    if (o.stop && o.stop->load(std::memory_order_relaxed)) return Error{ErrorCode::kCancelled, "interrupted", {}};
-    const double share = tally.all > 0 ? double(tally.done) / double(tally.all) : 1;
-    if (o.progress) o.progress({t.name, share, share > 0 ? tally.seconds() * (1 - share) / share : -1});
+Source watched(Source source, const QuantizeOptions& o, Tally& tally, std::function<int64_t()> before) {
+  return [source, &o, &tally, before](const format::TensorEntry& t) -> decltype(source(t)) {
+    if (o.stop && o.stop->load(std::memory_order_relaxed)) return Error{ErrorCode::kCancelled, "interrupted; the same command goes on from here", {}};
+    if (tally.before < 0) {
+      tally.before = before();
+      if (o.note && tally.before > 0) o.note("goes on with what an earlier run left in " + o.output);
+    }
+    const double all = double(tally.all), here = double(tally.done), done = here + double(tally.before);
+    if (o.progress) o.progress({t.name, all > 0 ? done / all : 1, here > 0 ? tally.seconds() * (all - done) / here : -1});
     auto made = source(t);
     if (made.ok() && made->rows == t.rows() && made->cols == t.cols() && quant::fault(*made).empty()) tally.add(t, *made);
     return made;
@@ -153,8 +159,17 @@ std::string folder_type_names() {
   return names;
 }
 
-FolderMatrices rounded_matrices(const FolderType& type, int group, int threads) {
+uint64_t folder_fingerprint(const QuantizeOptions& o, const format::WeightFile& file, const std::string& method, int group, std::span<const int32_t> tokens) {
+  std::string options = o.type + "\n" + method + "\n" + o.isa;
+  for (const std::string& keep : o.keep) options += "\n" + keep;
+  const uint64_t numbers[] = {input_fingerprint(o, file), uint64_t(group)};
+  const uint64_t h = format::hash_bytes(options.data(), options.size(), format::hash_bytes(numbers, sizeof numbers));
+  return format::hash_bytes(tokens.data(), tokens.size_bytes(), h);
+}
+
+FolderMatrices rounded_matrices(const FolderType& type, int group, int threads, uint64_t fingerprint) {
   FolderMatrices m;
+  m.fingerprint = fingerprint;
   m.group = group;
   const bool symmetric = type.kind != FolderType::kAwq;
   m.grouped = [bits = type.bits, group, symmetric, threads](const format::TensorEntry& t) { return round_groups(t, bits, group, symmetric, threads); };
@@ -172,16 +187,24 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
   int64_t quantised = 0;
   for (const format::TensorEntry& t : tensors)
     if (is_layer_matrix(t) && chosen(t)) tally.all += t.elements();
+  const auto before = [&] {
+    int64_t n = 0;
+    for (const format::TensorEntry& t : tensors)
+      if (is_layer_matrix(t) && chosen(t) && matrices.progress->whole(t.name)) n += t.elements();
+    return n;
+  };
   QuantizedType matrix_type{o.type, 0, 0, 0}, rest{"floats", 0, 0, 0};
   format::HfMatrixLayout layout;
   if (type.kind == FolderType::kGptq) {
-    layout = format::gptq_layout({type.bits, matrices.group, matrices.symmetric, matrices.activation_order}, chosen, watched(matrices.grouped, o, tally));
+    layout = format::gptq_layout({type.bits, matrices.group, matrices.symmetric, matrices.activation_order}, chosen, watched(matrices.grouped, o, tally, before));
   } else if (type.kind == FolderType::kAwq) {
-    layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, tally));
+    layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, tally, before));
   } else if (type.kind == FolderType::kFp8) {
-    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, tally));
+    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, tally, before));
   }
   format::HfWriteOptions w;
+  w.fingerprint = matrices.fingerprint;
+  w.progress = matrices.progress.get();
   w.dtype = type.dtype;
   w.convert_floats = type.kind == FolderType::kFloats;
   if (type.kind != FolderType::kFloats) {
@@ -212,6 +235,7 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
   r.types = matrix_type.tensors > 0 ? std::vector<QuantizedType>{matrix_type, rest} : std::vector<QuantizedType>{rest};
   r.relative_error = tally.square > 0 ? std::sqrt(tally.error / tally.square) : 0;
   r.seconds = tally.seconds();
+  r.resumed = matrices.progress->resumed;
   return r;
 }
 
@@ -233,10 +257,11 @@ Result<QuantizeReport> quantize_folder(const QuantizeOptions& o, const FolderTyp
   const int group = format::common_group(file->tensors(), kGroup, [](const format::TensorEntry&) { return true; });
   if (group == 0 && (type.kind == FolderType::kGptq || type.kind == FolderType::kAwq))
     return Error{ErrorCode::kUnsupported, o.input + ": rows of its matrices are no multiples of 32 elements", {}};
-  if (method == "rtn") return write_folder(o, type, *file, file->tensors(), rounded_matrices(type, std::max(group, 32), threads));
+  if (method == "rtn") return write_folder(o, type, *file, file->tensors(), rounded_matrices(type, std::max(group, 32), threads, folder_fingerprint(o, *file, method, group, {})));
   SLUICE_ASSIGN(const auto calibration, FolderCalibration::make(o, type, file, group));
   const std::vector<format::TensorEntry> tensors = FolderCalibration::tensors(calibration);
   SLUICE_ASSIGN(QuantizeReport r, write_folder(o, type, *file, tensors, FolderCalibration::matrices(calibration)));
+  calibration->finish();
   r.calibration_tokens = calibration->num_tokens();
   r.calibration_seconds = calibration->seconds();
   return r;

@@ -6,8 +6,8 @@
 #include <regex>
 #include <sstream>
 
+#include "format/part_file.h"
 #include "lab/loaded_model.h"
-#include "lab/part_file.h"
 #include "model/vocab.h"
 #include "quant/mixes.h"
 
@@ -150,16 +150,20 @@ Result<std::vector<int32_t>> calibration_tokens(const QuantizeOptions& o, const 
   return tokens;
 }
 
-uint64_t fingerprint_of(const QuantizeOptions& o, const QuantizePlan& plan, const std::vector<int32_t>& tokens) {
+uint64_t input_fingerprint(const QuantizeOptions& o, const format::WeightFile& file) {
   constexpr uint64_t kVersion = 1;  // of the arithmetic: another gives other bytes
   std::error_code ec;
   const std::string path = resolve_model(o.input);
-  const uint64_t numbers[] = {kVersion, plan.file->file_bytes(), uint64_t(std::filesystem::last_write_time(path, ec).time_since_epoch().count()), uint64_t(o.window)};
-  uint64_t h = hash_bytes(numbers, sizeof numbers);
-  const std::string absolute = std::filesystem::absolute(path, ec).string() + "\n" + plan.method + "\n" + o.isa;
-  h = hash_bytes(absolute.data(), absolute.size(), h);
-  h = hash_bytes(plan.layout.head.data(), plan.layout.head.size(), h);
-  return hash_bytes(tokens.data(), tokens.size() * sizeof(int32_t), h);
+  const uint64_t numbers[] = {kVersion, file.file_bytes(), uint64_t(std::filesystem::last_write_time(path, ec).time_since_epoch().count()), uint64_t(o.window)};
+  const std::string absolute = std::filesystem::absolute(path, ec).string();
+  return format::hash_bytes(absolute.data(), absolute.size(), format::hash_bytes(numbers, sizeof numbers));
+}
+
+uint64_t fingerprint_of(const QuantizeOptions& o, const QuantizePlan& plan, const std::vector<int32_t>& tokens) {
+  const std::string method = plan.method + "\n" + o.isa;
+  uint64_t h = format::hash_bytes(method.data(), method.size(), input_fingerprint(o, *plan.file));
+  h = format::hash_bytes(plan.layout.head.data(), plan.layout.head.size(), h);
+  return format::hash_bytes(tokens.data(), tokens.size() * sizeof(int32_t), h);
 }
 
 }  // namespace sluice::lab

@@ -22,6 +22,8 @@ struct QuantizePlan {
 Result<QuantizePlan> plan_quantization(const QuantizeOptions& options);
 // Windows of the calibration text: a whole number of them, each with BOS in place of its first token where the model wants one.
 Result<std::vector<int32_t>> calibration_tokens(const QuantizeOptions& options, const format::WeightFile& file);
+// Of the input, and of how its calibration text is cut and read.
+uint64_t input_fingerprint(const QuantizeOptions& options, const format::WeightFile& file);
 // Of all that decides the output's bytes.
 uint64_t fingerprint_of(const QuantizeOptions& options, const QuantizePlan& plan, const std::vector<int32_t>& tokens);
 

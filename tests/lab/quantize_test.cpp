@@ -207,6 +207,54 @@ TEST_P(QuantizeBy, GoesOnAfterInterruptionsToTheSameBytes) {
   EXPECT_TRUE(bytes_of("again.gguf") == wanted);
 }
 
+// The same of folders: whatever each run wrote is found by the next, also where a layer's matrices are half written.
+class QuantizeFolder : public Quantize, public testing::WithParamInterface<std::pair<const char*, int>> {};  // how many calls a run lives
+INSTANTIATE_TEST_SUITE_P(Types, QuantizeFolder, testing::Values(std::pair{"gptq4", 5}, std::pair{"awq4", 6}, std::pair{"fp8_block", 5}));
+
+TEST_P(QuantizeFolder, GoesOnAfterInterruptionsToTheSameBytes) {
+  const auto [type, life] = GetParam();
+  o_.type = type;
+  if (o_.type.find('q') != std::string::npos) o_.calibrate = path("text.txt");
+  o_.output = path("whole");
+  ASSERT_TRUE(quantize(o_).ok());
+  o_.output = path("again");
+  std::atomic<bool> stop{false};
+  o_.stop = &stop;
+  int interruptions = 0, calls = 0, layers = 0;
+  o_.progress = [&, life = life](const QuantizeProgress& p) { stop = ++calls == life, layers = std::max(layers, p.what.starts_with("blk.1.") ? 1 : 0); };
+  for (;;) {
+    o_.threads = 1 + interruptions % 2;
+    calls = 0;
+    stop = false;
+    auto r = quantize(o_);
+    if (r.ok()) {
+      EXPECT_TRUE(r->resumed);
+      break;
+    }
+    ASSERT_EQ(r.error().code, ErrorCode::kCancelled) << r.error().message;
+    EXPECT_FALSE(std::filesystem::exists(path("again/config.json")));
+    if (layers == 1 && !o_.calibrate.empty()) {
+      EXPECT_TRUE(std::filesystem::exists(path("again/quantize.state")));  // the first layer need not be walked again
+    }
+    ASSERT_LT(++interruptions, 20);
+  }
+  EXPECT_GE(interruptions, 2);
+  EXPECT_EQ(layers, 1);
+  for (const auto& entry : std::filesystem::directory_iterator(path("again"))) {
+    const std::string name = entry.path().filename().string();
+    EXPECT_TRUE(bytes_of("again/" + name) == bytes_of("whole/" + name)) << name;
+  }
+  const auto files = [&](const char* folder) { return std::distance(std::filesystem::directory_iterator(path(folder)), {}); };
+  EXPECT_EQ(files("again"), files("whole"));
+  // Other work begins anew.
+  o_.stop = nullptr;
+  o_.progress = nullptr;
+  o_.keep = {"blk\\.0\\.attn_q\\.weight=f16"};
+  auto r = quantize(o_);
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  EXPECT_FALSE(r->resumed);
+}
+
 // Layer by layer is the forward pass: the head's inputs are those of the whole model, bit for bit.
 TEST_F(Quantize, WalkingLayerByLayerIsTheForwardPass) {
   const auto file = random("q8_0");

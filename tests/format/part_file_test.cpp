@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lab/part_file.h"
+#include "format/part_file.h"
 
-namespace sluice::lab {
+namespace sluice::format {
 namespace {
 
 struct Folder {
@@ -101,4 +101,4 @@ TEST(PartFile, OneWriterAtATime) {
 }
 
 }  // namespace
-}  // namespace sluice::lab
+}  // namespace sluice::format

@@ -1,6 +1,6 @@
 // PartFile: a large file that is written piece by piece and may be gone on with after its writer was killed. The pieces go to PATH.part,
-// a journal beside it names those that are whole, and PATH.state may hold what the work needs to go on. finish renames the part and
-// removes the others, so that PATH is either absent, what it was before, or complete.
+// a journal beside it names those that are whole. finish renames the part and removes the journal and a state, so that PATH is either
+// absent, what it was before, or complete.
 // Threads: write from several at once; the rest from one. Errors: kIo with the system's reason; kUnavailable: another process writes it.
 #pragma once
 #include <cstdint>
@@ -10,7 +10,12 @@
 
 #include "base/result.h"
 
-namespace sluice::lab {
+namespace sluice::format {
+
+// What work needs to go on, in PATH.state: what was saved last, if it is of the same fingerprint and undamaged. number is the caller's.
+Status save_state(const std::string& path, uint64_t fingerprint, int number, std::span<const float> values);
+bool load_state(const std::string& path, uint64_t fingerprint, int& number, std::vector<float>& values);
+void drop_state(const std::string& path);
 
 class PartFile {
  public:
@@ -24,15 +29,14 @@ class PartFile {
   Status write(uint64_t offset, std::span<const uint8_t> bytes);
   Status read(uint64_t offset, std::span<uint8_t> bytes) const;  // what was written
   Status mark(size_t piece);
-  // What was saved last, of the same fingerprint and undamaged; number is the caller's.
-  Status save_state(int number, std::span<const float> values);
-  bool load_state(int& number, std::vector<float>& values) const;
+  // As above, beside this file.
+  Status save_state(int number, std::span<const float> values) { return format::save_state(path_, fingerprint_, number, values); }
+  bool load_state(int& number, std::vector<float>& values) const { return format::load_state(path_, fingerprint_, number, values); }
   Status finish();
 
  private:
   PartFile() = default;
   Status read_journal();
-  Error failed(const std::string& file) const;
 
   std::string path_;
   uint64_t fingerprint_ = 0;
@@ -44,4 +48,4 @@ class PartFile {
 // Of bytes, for fingerprints: FNV-1a over words of eight bytes, then the rest.
 uint64_t hash_bytes(const void* data, size_t bytes, uint64_t seed = 14695981039346656037ull);
 
-}  // namespace sluice::lab
+}  // namespace sluice::format

@@ -1,4 +1,4 @@
-#include "lab/part_file.h"
+#include "format/part_file.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace sluice::lab {
+namespace sluice::format {
 namespace {
 
 bool write_all(int fd, const void* data, size_t bytes, int64_t offset) {
@@ -25,6 +25,8 @@ bool write_all(int fd, const void* data, size_t bytes, int64_t offset) {
   }
   return true;
 }
+
+Error failed(const std::string& file) { return {ErrorCode::kIo, file + ": " + std::strerror(errno), {}}; }
 
 struct StateHead {
   uint64_t fingerprint, count, hash;
@@ -56,7 +58,6 @@ PartFile::~PartFile() {
   if (journal_ >= 0) ::close(journal_);
 }
 
-Error PartFile::failed(const std::string& file) const { return {ErrorCode::kIo, file + ": " + std::strerror(errno), {}}; }
 
 Result<PartFile> PartFile::open(const std::string& path, uint64_t fingerprint, size_t pieces, uint64_t file_bytes) {
   PartFile p;
@@ -65,20 +66,20 @@ Result<PartFile> PartFile::open(const std::string& path, uint64_t fingerprint, s
   p.done_.assign(pieces, false);
   const std::string part = path + ".part", journal = path + ".journal";
   p.fd_ = ::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (p.fd_ < 0) return p.failed(part);
+  if (p.fd_ < 0) return failed(part);
   if (::flock(p.fd_, LOCK_EX | LOCK_NB) != 0) return Error{ErrorCode::kUnavailable, part + ": another process is writing it", {}};
   p.journal_ = ::open(journal.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (p.journal_ < 0) return p.failed(journal);
+  if (p.journal_ < 0) return failed(journal);
   struct stat st {};
   const bool whole = ::fstat(p.fd_, &st) == 0 && uint64_t(st.st_size) == file_bytes;
   if (whole) SLUICE_TRY(p.read_journal());
   if (p.resumed_) return p;
   p.done_.assign(pieces, false);
-  ::unlink((path + ".state").c_str());
+  drop_state(path);
   char head[32];
   const int n = std::snprintf(head, sizeof head, "pieces %016lx\n", (unsigned long)fingerprint);
-  if (::ftruncate(p.journal_, 0) != 0 || ::ftruncate(p.fd_, 0) != 0 || ::ftruncate(p.fd_, off_t(file_bytes)) != 0) return p.failed(part);
-  if (!write_all(p.journal_, head, size_t(n), -1)) return p.failed(journal);
+  if (::ftruncate(p.journal_, 0) != 0 || ::ftruncate(p.fd_, 0) != 0 || ::ftruncate(p.fd_, off_t(file_bytes)) != 0) return failed(part);
+  if (!write_all(p.journal_, head, size_t(n), -1)) return failed(journal);
   return p;
 }
 
@@ -125,9 +126,9 @@ Status PartFile::mark(size_t piece) {
   return {};
 }
 
-Status PartFile::save_state(int number, std::span<const float> values) {
-  const std::string name = path_ + ".state", temporary = name + ".new";
-  const StateHead head{fingerprint_, values.size(), hash_bytes(values.data(), values.size_bytes()), number};
+Status save_state(const std::string& path, uint64_t fingerprint, int number, std::span<const float> values) {
+  const std::string name = path + ".state", temporary = name + ".new";
+  const StateHead head{fingerprint, values.size(), hash_bytes(values.data(), values.size_bytes()), number};
   const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return failed(temporary);
   const bool written = write_all(fd, &head, sizeof head, -1) && write_all(fd, values.data(), values.size_bytes(), -1);
@@ -135,11 +136,11 @@ Status PartFile::save_state(int number, std::span<const float> values) {
   return {};
 }
 
-bool PartFile::load_state(int& number, std::vector<float>& values) const {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen((path_ + ".state").c_str(), "rb"), std::fclose);
+bool load_state(const std::string& path, uint64_t fingerprint, int& number, std::vector<float>& values) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen((path + ".state").c_str(), "rb"), std::fclose);
   StateHead head{};
   struct stat st {};
-  if (!file || std::fread(&head, sizeof head, 1, file.get()) != 1 || head.fingerprint != fingerprint_) return false;
+  if (!file || std::fread(&head, sizeof head, 1, file.get()) != 1 || head.fingerprint != fingerprint) return false;
   if (::fstat(::fileno(file.get()), &st) != 0 || head.count > uint64_t(st.st_size) / sizeof(float)) return false;
   values.resize(head.count);
   if (std::fread(values.data(), sizeof(float), values.size(), file.get()) != values.size()) return false;
@@ -152,9 +153,13 @@ Status PartFile::finish() {
   const std::string part = path_ + ".part";
   if (::fsync(fd_) != 0 || ::rename(part.c_str(), path_.c_str()) != 0) return failed(part);
   ::unlink((path_ + ".journal").c_str());
-  ::unlink((path_ + ".state").c_str());
-  ::unlink((path_ + ".state.new").c_str());
+  drop_state(path_);
   return {};
 }
 
-}  // namespace sluice::lab
+void drop_state(const std::string& path) {
+  ::unlink((path + ".state").c_str());
+  ::unlink((path + ".state.new").c_str());
+}
+
+}  // namespace sluice::format
