@@ -64,7 +64,7 @@ Result<CacheType> parse_kv_type(const std::string& text) {
 Result<CacheType> cache_type_of(const LoadOptions& o, const kernels::KernelTable& kernels) {
   SLUICE_ASSIGN(const CacheType type, parse_kv_type(o.kv_type));
   if (kernels.cache_type(type)) return type;
-  return Error{ErrorCode::kUnsupported, "there are no kernels for a cache of " + cache_type_name(type) + " on '" + kernels.name + "' (f32, f16 and bf16 run there)", "--kv-type"};
+  return Error{ErrorCode::kUnsupported, "there are no kernels for a cache of " + cache_type_name(type) + " on '" + kernels.name + "' (one of f32, f16, bf16, fp8 and int8 for keys and values alike runs there)", "--kv-type"};
 }
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {

@@ -16,7 +16,7 @@ template <class T>
 __device__ inline float dot(const T* key, const float* q, int dim) {
   constexpr int kGroup = 16 / sizeof(T);
   float sum[4] = {};
-  if (dim % 8 == 0) {
+  if (dim % (kIsCode<T> ? 16 : 8) == 0) {
 #pragma unroll 4
     for (int d = 0; d < dim; d += kGroup) {
       const uint4 bits = *reinterpret_cast<const uint4*>(key + d);
@@ -30,6 +30,21 @@ __device__ inline float dot(const T* key, const float* q, int dim) {
   return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
+// What a key has before rotation and the cache has not (RopeAppendArgs::key_offset), turned to its position, times the query.
+__device__ inline float offset_score(const AttentionArgs& a, const float* q, int g, int position) {
+  const int half = a.rope_dims / 2;
+  const float* offset = a.key_offset + size_t(g) * a.head_dim;
+  const float *cosines = a.cos_table + size_t(position) * half, *sines = a.sin_table + size_t(position) * half;
+  float sum[2] = {};
+  for (int i = 0; i < half; ++i) {
+    const int low = a.style == RopeStyle::kHalves ? i : 2 * i, high = a.style == RopeStyle::kHalves ? i + half : 2 * i + 1;
+    const float c = cosines[i], s = sines[i], x0 = offset[low], x1 = offset[high];
+    sum[0] = fmaf(q[low], x0 * c - x1 * s, sum[0]), sum[1] = fmaf(q[high], x0 * s + x1 * c, sum[1]);
+  }
+  for (int i = a.rope_dims; i < a.head_dim; ++i) sum[i % 2] = fmaf(q[i], offset[i], sum[i % 2]);
+  return sum[0] + sum[1];
+}
+
 // parts: elements of a head a lane holds, at most.
 template <class T, int parts>
 __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_constant__ AttentionArgs a) {
@@ -38,20 +53,46 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int position = a.batch.positions[t], s = a.batch.sequence_of[t];
   const int first = a.window > 0 ? max(0, position - a.window + 1) : 0;
-  const size_t block_elements = a.cache.key_stride / sizeof(T);
-  const T* keys = static_cast<const T*>(a.cache.keys);
-  const T* values = static_cast<const T*>(a.cache.values);
+  const auto* keys = static_cast<const uint8_t*>(a.cache.keys);
+  const auto* values = static_cast<const uint8_t*>(a.cache.values);
+  const bool has_offset = kIsCode<T> && a.key_offset;
   for (int i = threadIdx.x; i < dim; i += blockDim.x) q[i] = element_of(a.q, size_t(t) * a.q_stride + size_t(h) * dim + i);
   __syncthreads();
+  const float* query = q;  // as keys are
+  if constexpr (kIsMixed<T>) {
+    __shared__ float mixed[kMaxHeadDim];
+    const int block = mixed_block(dim);
+    for (int i = threadIdx.x; i < dim; i += blockDim.x) mixed[i] = q[i];
+    for (int half = 1; half < block; half *= 2) {
+      __syncthreads();
+      for (int i = threadIdx.x; i < dim / 2; i += blockDim.x) {
+        const int low = i / half * 2 * half + i % half;
+        const float x = mixed[low], y = mixed[low + half];
+        mixed[low] = (x + y), mixed[low + half] = (x - y);
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < dim; i += blockDim.x) mixed[i] *= mix_factor(block);
+    __syncthreads();
+    query = mixed;
+  }
   float highest = -INFINITY, total = 0, acc[parts] = {};
   const int last_tile = position / 32;
   for (int tile = first / 32 + (warp - first / 32 % kWarps + kWarps) % kWarps; tile <= last_tile; tile += kWarps) {
     const int j = tile * 32 + lane;
     const bool seen = j >= first && j <= position;
-    const size_t at = seen ? cache_at(a.batch, block_elements, s, j, g, dim) : 0;
-    float score = -INFINITY;
+    RowPlace key_at{}, value_at{};
+    float score = -INFINITY, value_scale = 1;
     if (seen) {
-      score = dot(keys + at, q, dim) * a.scale;
+      key_at = cache_at<T>(a.batch, a.cache.key_stride, s, j, g, a.kv_heads, dim);
+      value_at = cache_at<T>(a.batch, a.cache.value_stride, s, j, g, a.kv_heads, dim);
+      score = dot(reinterpret_cast<const T*>(keys + key_at.row), query, dim);
+      if constexpr (kIsCode<T>) {
+        score *= cache_scale(keys, key_at.scale);
+        value_scale = cache_scale(values, value_at.scale);
+        if (has_offset) score += offset_score(a, q, g, j);
+      }
+      score *= a.scale;
       if (a.softcap > 0) score = a.softcap * tanhf(score / a.softcap);
     }
     float top = score;
@@ -64,8 +105,8 @@ __global__ void __launch_bounds__(kWarps * 32) attention_kernel(const __grid_con
     const int begin = max(first, tile * 32), end = min(position, tile * 32 + 31);
 #pragma unroll 8
     for (int key = begin; key <= end; ++key) {
-      const float w = __shfl_sync(0xFFFFFFFFu, weight, key % 32);
-      const T* value = values + __shfl_sync(0xFFFFFFFFu, static_cast<unsigned long long>(at), key % 32);
+      const float w = __shfl_sync(0xFFFFFFFFu, weight * value_scale, key % 32);
+      const T* value = reinterpret_cast<const T*>(values + __shfl_sync(0xFFFFFFFFu, static_cast<unsigned long long>(value_at.row), key % 32));
 #pragma unroll
       for (int i = 0; i < parts; ++i) {
         const int d = lane + 32 * i;
@@ -105,18 +146,14 @@ void launch_attention(const CudaContext* c, const AttentionArgs& a) {
 }  // namespace
 
 void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept {
-  switch (a.cache.type.keys) {
-    case CacheElement::kF32: launch_attention<float>(c, a); break;
-    case CacheElement::kF16: launch_attention<__half>(c, a); break;
-    case CacheElement::kBF16: launch_attention<__nv_bfloat16>(c, a); break;
-    default: break;  // cache_type refused it
-  }
+  with_element(a.cache.type.keys, [&]<class T>() { launch_attention<T>(c, a); });
 }
 
 void attention(Context* context, const AttentionArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
-  if (c->deterministic || !tensor_cores_take(a)) {
+  const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
+  if (c->deterministic || has_offset || !tensor_cores_take(a)) {
     attend_exactly(c, a);
   } else {
     const int group = a.q_heads / a.kv_heads, decodes = a.batch.num_sequences;

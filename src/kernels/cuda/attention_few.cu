@@ -14,7 +14,10 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4, kTile = 16, kRound = kWarps * kTile;
+constexpr int kWarps = 4, kTile = 16;
+// Tiles that a warp takes at once: as many bytes of codes are on their way as of halves.
+template <class T> constexpr int kTiles = kIsCode<T> ? 2 : 1;
+template <class T> constexpr int kRound = kWarps * kTile * kTiles<T>;
 constexpr int kSplitLeast = 192;     // positions that a split should have at least
 
 struct Splits {
@@ -23,7 +26,7 @@ struct Splits {
   int* arrivals;    // [unit], zero between launches
 };
 
-template <int rows>
+template <int rows, int round>
 __device__ inline bool find_part(const AttentionArgs& a, const Splits& s, Part& p) {
   p.sequence = blockIdx.x / s.row_tiles;
   p.head = blockIdx.y;
@@ -35,7 +38,7 @@ __device__ inline bool find_part(const AttentionArgs& a, const Splits& s, Part& 
   p.rows = min(rows, all_rows - p.row);
   p.end = a.batch.kv_len[p.sequence];
   const int first = a.window > 0 ? max(0, p.end - p.tokens - a.window + 1) / kTile * kTile : 0;
-  const int each = max(kSplitLeast, ((p.end - first + s.count - 1) / s.count + kRound - 1) / kRound * kRound);
+  const int each = (max(kSplitLeast, (p.end - first + s.count - 1) / s.count) + round - 1) / round * round;
   p.splits = (p.end - first + each - 1) / each;
   p.from = first + int(blockIdx.z) * each;
   p.to = min(p.end, p.from + each);
@@ -80,54 +83,70 @@ __device__ inline void merge_rows(const float* from, size_t step, int count, con
   }
 }
 
-template <class H, int dim, int column_tiles>
+template <class T, int dim, int column_tiles>
 __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid_constant__ AttentionArgs a, Splits splits) {
-  using R = Rows<H, dim, column_tiles>;
+  using R = Rows<T, dim, column_tiles>;
   constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
   __shared__ float2 shares[R::kRows][kMostSplits];
   __shared__ bool last;
   let_next_begin();
   Part p;
-  if (!find_part<R::kRows>(a, splits, p)) {
+  if (!find_part<R::kRows, kRound<T>>(a, splits, p)) {
     // Most blocks of a recorded step have nothing to do, and must not stand in the way of the next kernel's. The grid's end is the
     // end of what was before it all the same, as long as one block waits.
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) wait_for_previous();
     return;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const size_t block_elements = a.cache.key_stride / sizeof(H);
   const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[p.sequence];
-  const auto offset = [&](int position) {
-    const int block = blocks[position / a.batch.block_tokens];
-    return size_t(block) * block_elements + (size_t(p.head) * a.batch.block_tokens + position % a.batch.block_tokens) * dim;
+  const auto block_of = [&](int position) { return blocks[position / a.batch.block_tokens]; };
+  const auto place = [&](int block, int position, size_t stride) {
+    return row_place<T>(a.batch, stride, block, p.head, a.kv_heads, position % a.batch.block_tokens, dim);
   };
-  const H* keys_base = static_cast<const H*>(a.cache.keys);
-  const H* values_base = static_cast<const H*>(a.cache.values);
+  constexpr int n = kTiles<T>;
+  // What lies past the sequence's end is not looked at: the last tile there is stands for it.
+  const auto find_blocks = [&](int (&found)[n], int position) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) found[i] = block_of(min(position + i * kTile, p.end - 1));
+  };
+  const auto load_keys = [&](Keys<T, dim> (&keys)[n], const int (&in)[n], int position) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) keys[i].load(a.cache.keys, place(in[i], position + i * kTile, a.cache.key_stride));
+  };
   const float scale = a.softcap > 0 ? a.scale : a.scale * kLog2E;
 
-  int position = p.from + warp * kTile;
-  Keys<dim> keys;
-  size_t at = 0, next_at = 0;
-  if (position < p.to) at = offset(position);
+  int position = p.from + warp * kTile * n;
+  Keys<T, dim> keys[n];
+  int block[n] = {}, next_block[n] = {};
+  if (position < p.to) find_blocks(block, position);
   // What earlier steps left in the cache need not be waited for.
-  const bool early = position < p.to && position + kTile <= p.end - p.tokens;
-  if (early) keys.load(keys_base + at);
+  const bool early = position < p.to && position + kTile * n <= p.end - p.tokens;
+  if (early) load_keys(keys, block, position);
   wait_for_previous();
-  if (position < p.to && !early) keys.load(keys_base + at);
+  if (position < p.to && !early) load_keys(keys, block, position);
   R rows;
   rows.begin(a, p);
-  if (position + kRound < p.to) next_at = offset(position + kRound);
-  for (; position < p.to; position += kRound) {
-    Values<dim> values;
-    values.load(values_base + at, p.end - position);
-    float s[column_tiles][4];
-    attend_tile(rows, keys, s);
-    at = next_at;
-    if (position + kRound < p.to) keys.load(keys_base + at);
-    if (position + 2 * kRound < p.to) next_at = offset(position + 2 * kRound);
-    weigh(rows, s, position + lane / 4, scale, a.softcap);
-    add_values(rows, values, s);
+  constexpr int kStep = kRound<T>;
+  if (position + kStep < p.to) find_blocks(next_block, position + kStep);
+  for (; position < p.to; position += kStep) {
+    Values<T, dim> values[n];
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      values[i].load(a.cache.values, place(block[i], position + i * kTile, a.cache.value_stride), p.end - position - i * kTile);
+    float s[n][column_tiles][4], scales[n][2];
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      attend_tile(rows, keys[i], s[i]);
+#pragma unroll
+      for (int k = 0; k < 2; ++k) scales[i][k] = kIsCode<T> ? scale * keys[i].scale[k] : scale;
+      block[i] = next_block[i];
+    }
+    if (position + kStep < p.to) load_keys(keys, block, position + kStep);
+    if (position + 2 * kStep < p.to) find_blocks(next_block, position + 2 * kStep);
+    weigh(rows, s, position + lane / 4, scales, a.softcap, values);
+#pragma unroll
+    for (int i = 0; i < n; ++i) add_values(rows, values[i], s[i]);
   }
   leave_rows(rows, shared);
   __syncthreads();
@@ -148,10 +167,10 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
-template <class H, int dim, int column_tiles>
+template <class T, int dim, int column_tiles>
 void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 4) * sizeof(float);
-  const auto kernel = few_attention_kernel<H, dim, column_tiles>;
+  const auto kernel = few_attention_kernel<T, dim, column_tiles>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
   // As many blocks as fit the device at once; where that would be fewer than two for each unit, twice as many: they are long, and
@@ -168,22 +187,22 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, splits));
 }
 
-template <class H, int dim>
+template <class T, int dim>
 void choose_rows(CudaContext* c, const AttentionArgs& a) {
   const int group = a.q_heads / a.kv_heads, most = a.batch.num_tokens == a.batch.num_sequences ? group : std::max(kFewRows, group);
   // Registers hold the sums of 16 rows of up to 128 elements, or of 8 rows of more.
-  if (most <= 8 || dim > 128) launch_few<H, dim, 1>(c, a, (most + 7) / 8);
-  else if constexpr (dim <= 128) launch_few<H, dim, 2>(c, a, (most + 15) / 16);
+  if (most <= 8 || dim > 128) launch_few<T, dim, 1>(c, a, (most + 7) / 8);
+  else if constexpr (dim <= 128) launch_few<T, dim, 2>(c, a, (most + 15) / 16);
 }
 
-template <class H>
+template <class T>
 void choose_dim(CudaContext* c, const AttentionArgs& a) {
   switch (a.head_dim) {
-    case 64: return choose_rows<H, 64>(c, a);
-    case 80: return choose_rows<H, 80>(c, a);
-    case 96: return choose_rows<H, 96>(c, a);
-    case 128: return choose_rows<H, 128>(c, a);
-    case 256: return choose_rows<H, 256>(c, a);
+    case 64: return choose_rows<T, 64>(c, a);
+    case 80: return choose_rows<T, 80>(c, a);
+    case 96: return choose_rows<T, 96>(c, a);
+    case 128: return choose_rows<T, 128>(c, a);
+    case 256: return choose_rows<T, 256>(c, a);
   }
 }
 
@@ -196,8 +215,9 @@ bool tensor_cores_take(const AttentionArgs& a) noexcept {
 }
 
 void attend_few(CudaContext* c, const AttentionArgs& a) noexcept {
-  if (a.cache.type.keys == CacheElement::kF16) choose_dim<__half>(c, a);
-  else choose_dim<__nv_bfloat16>(c, a);
+  with_element(a.cache.type.keys, [&]<class T>() {
+    if constexpr (!std::is_same_v<T, float>) choose_dim<T>(c, a);
+  });
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,7 +1,10 @@
 // The rows of queries that a block of attention_few.cu holds, and what its warps do with a tile of 16 positions.
 #pragma once
+#include <type_traits>
+
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/prologue.cuh"
 
 namespace sluice::kernels::cuda {
 
@@ -18,6 +21,11 @@ __device__ inline uint4 load16(const void* p) {
   asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
   return v;
 }
+__device__ inline uint2 load8_bytes(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
 __device__ inline uint32_t transposed(uint32_t v) {
   uint32_t y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(v));
@@ -30,14 +38,66 @@ __device__ inline float exp2_fast(float v) {
 }
 __device__ inline uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-template <class H, int dim, int column_tiles>
+// T: the cache's element. A lane's elements of a key, and so of a query, are those of its 16-byte loads: 8 of 32, or of codes 16 of 64.
+template <class T, int dim, int column_tiles>
 struct Rows {
-  static constexpr int kChunks = (dim + 31) / 32, kHalves = (dim + 63) / 64, kRows = 8 * column_tiles;
-  uint4 q[column_tiles][kChunks];          // row lane / 4, elements 32 c + 8 (lane % 4) on
+  using H = HalfOf<T>;
+  static constexpr int kHalves = (dim + 63) / 64, kRows = 8 * column_tiles;
+  static constexpr int kChunks = kIsCode<T> ? 2 * kHalves : (dim + 31) / 32;
+  uint4 q[column_tiles][kChunks];          // row lane / 4, elements `element(c)` on
   float out[column_tiles][kHalves][4][4];  // rows 2 (lane % 4) and one more, elements 64 h + 8 (lane / 4) on
   float highest[column_tiles][2], total[column_tiles][2];
   int last[column_tiles][2], first[column_tiles][2];  // positions that a row sees
 
+  __device__ static int element(int c) {
+    const int t = threadIdx.x % 4;
+    return kIsCode<T> ? c / 2 * 64 + t * 16 + c % 2 * 8 : 32 * c + t * 8;
+  }
+  // A query of row j, mixed as keys are: steps within a load, between a row's lanes, between loads.
+  __device__ void mix(const AttentionArgs& a, int j, size_t from, bool there) {
+    constexpr int kBlock = mixed_block(dim);
+    float x[kHalves][16];
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      if (there && element(c) < dim) {
+        float v[8];
+        load_floats(a.q, from + element(c), v);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[c / 2][c % 2 * 8 + i] = v[i];
+      } else {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) x[c / 2][c % 2 * 8 + i] = 0;
+      }
+    }
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      mix_held(x[h], kBlock);
+#pragma unroll
+      for (int step = 1; step < 4 && 16 * step < kBlock; step *= 2)
+#pragma unroll
+        for (float& v : x[h]) v = mix_lanes(v, step);
+    }
+#pragma unroll
+    for (int step = 1; step < kHalves && 64 * step < kBlock; step *= 2) {
+#pragma unroll
+      for (int h = 0; h < kHalves; ++h) {
+        if (h & step) continue;
+#pragma unroll
+        for (int i = 0; i < 16; ++i) {
+          const float low = x[h][i], high = x[h + step][i];
+          x[h][i] = low + high, x[h + step][i] = low - high;
+        }
+      }
+    }
+    const float factor = mix_factor(kBlock);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      float v[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) v[i] = x[c / 2][c % 2 * 8 + i] * factor;
+      q[j][c] = make_uint4(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]), pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+    }
+  }
   __device__ void begin(const AttentionArgs& a, const Part& p) {
     const int lane = threadIdx.x % 32, group = a.q_heads / a.kv_heads;
 #pragma unroll
@@ -45,10 +105,12 @@ struct Rows {
       const int r = p.row + 8 * j + lane / 4;
       const bool there = r < p.row + p.rows;
       const size_t from = size_t(p.token + (there ? r / group : 0)) * a.q_stride + size_t(p.head * group + (there ? r % group : 0)) * dim;
+      if constexpr (kIsMixed<T>) {
+        mix(a, j, from, there);
+      } else {
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const int d = 32 * c + lane % 4 * 8;
-        q[j][c] = there && d < dim ? eight_of<H>(a.q, from + d) : make_uint4(0, 0, 0, 0);
+        for (int c = 0; c < kChunks; ++c)
+          q[j][c] = there && element(c) < dim ? eight_of<H>(a.q, from + element(c)) : make_uint4(0, 0, 0, 0);
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -68,56 +130,95 @@ struct Rows {
 };
 
 // A lane's keys of a tile: positions lane / 4 and 8 more; its values: four positions, elements 8 (lane / 4) on of each half.
-template <int dim>
+template <class T, int dim>
 struct Keys {
-  uint4 upper[(dim + 31) / 32], lower[(dim + 31) / 32];
-  template <class H>
-  __device__ void load(const H* tile) {
+  static constexpr int kWidth = 16 / sizeof(T), kLoads = (dim + 4 * kWidth - 1) / (4 * kWidth);
+  uint4 upper[kLoads], lower[kLoads];
+  float scale[2];
+  __device__ void load(const void* cache, RowPlace at) {
     const int lane = threadIdx.x % 32;
-    const H* from = tile + lane / 4 * dim;
+    const T* from = reinterpret_cast<const T*>(static_cast<const uint8_t*>(cache) + at.row) + lane / 4 * dim;
 #pragma unroll
-    for (int c = 0; c < (dim + 31) / 32; ++c) {
-      const int d = 32 * c + lane % 4 * 8;
+    for (int c = 0; c < kLoads; ++c) {
+      const int d = 4 * kWidth * c + lane % 4 * kWidth;
       upper[c] = d < dim ? load16(from + d) : make_uint4(0, 0, 0, 0);
       lower[c] = d < dim ? load16(from + 8 * dim + d) : make_uint4(0, 0, 0, 0);
     }
+    if constexpr (kIsCode<T>) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) scale[i] = cache_scale(cache, at.scale + 2 * (lane / 4 + 8 * i));
+    }
   }
 };
-template <int dim>
+template <class T, int dim>
 struct Values {
-  uint4 v[(dim + 63) / 64][4];
+  static constexpr int kHalves = (dim + 63) / 64;
+  using Eight = std::conditional_t<kIsCode<T>, uint2, uint4>;
+  Eight v[kHalves][4];
+  float scale[2];
   // count: positions of the tile that hold values; what the others hold must not matter.
-  template <class H>
-  __device__ void load(const H* tile, int count) {
+  __device__ void load(const void* cache, RowPlace at, int count) {
     const int lane = threadIdx.x % 32;
+    const T* tile = reinterpret_cast<const T*>(static_cast<const uint8_t*>(cache) + at.row);
 #pragma unroll
-    for (int h = 0; h < (dim + 63) / 64; ++h) {
+    for (int h = 0; h < kHalves; ++h) {
       const int d = 64 * h + lane / 4 * 8;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int slot = lane % 4 * 2 + i % 2 + i / 2 * 8;
-        v[h][i] = d < dim && slot < count ? load16(tile + slot * dim + d) : make_uint4(0, 0, 0, 0);
+        v[h][i] = Eight{};
+        if (d >= dim || slot >= count) continue;
+        if constexpr (kIsCode<T>) v[h][i] = load8_bytes(tile + slot * dim + d);
+        else v[h][i] = load16(tile + slot * dim + d);
       }
+    }
+    if constexpr (kIsCode<T>) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) scale[i] = cache_scale(cache, at.scale + 2 * (lane / 4 + 8 * i));
+    }
+  }
+  // Elements 2 m and 2 m + 1 of a half as the products' left factor: two positions a word.
+  __device__ void left(int h, int m, uint32_t a[4]) const {
+    if constexpr (kIsCode<T>) {
+      const auto codes = [&](int i) { return m < 2 ? v[h][i].x : v[h][i].y; };
+      const uint32_t order = m % 2 ? 0x7362 : 0x5140;
+      four_halves<T>(__byte_perm(codes(0), codes(1), order), a[0], a[1]);
+      four_halves<T>(__byte_perm(codes(2), codes(3), order), a[2], a[3]);
+    } else {
+      const uint32_t w0 = word(v[h][0], m), w1 = word(v[h][1], m), w2 = word(v[h][2], m), w3 = word(v[h][3], m);
+      a[0] = __byte_perm(w0, w1, 0x5410), a[1] = __byte_perm(w0, w1, 0x7632), a[2] = __byte_perm(w2, w3, 0x5410), a[3] = __byte_perm(w2, w3, 0x7632);
     }
   }
 };
 
-// Scores of 16 positions become weights relative to the row's highest so far; the sums before are scaled to match.
-template <class H, int dim, int column_tiles>
-__device__ inline void weigh(Rows<H, dim, column_tiles>& r, float s[column_tiles][4], int position, float scale, float softcap) {
+// Scores of n tiles of 16 positions become weights relative to the row's highest so far; the sums before are scaled to match. Of
+// codes, weights take their values' scales along (ValueScale).
+template <class T, int dim, int column_tiles, int n>
+__device__ inline void weigh(Rows<T, dim, column_tiles>& r, float (&s)[n][column_tiles][4], int position, const float (&scales)[n][2], float softcap,
+                             const Values<T, dim> (&values)[n]) {
+  ValueScale of_value[n][2];
+#pragma unroll
+  for (int t = 0; t < n && kIsCode<T>; ++t)
+#pragma unroll
+    for (int k = 0; k < 2; ++k) of_value[t][k] = value_scale(values[t].scale[k]);
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j) {
-    float top[2];
+    float top[2] = {-INFINITY, -INFINITY};
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
 #pragma unroll
-      for (int k = 0; k < 2; ++k) {  // this lane's two positions
-        float v = s[j][2 * k + i] * scale;
-        if (softcap > 0) v = softcap * kLog2E * tanhf(v / softcap);
-        const int at = position + 8 * k;
-        s[j][2 * k + i] = at <= r.last[j][i] && at >= r.first[j][i] ? v : -INFINITY;
+      for (int t = 0; t < n; ++t) {
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {  // this lane's two positions of a tile
+          float v = s[t][j][2 * k + i] * scales[t][k];
+          if (softcap > 0) v = softcap * kLog2E * tanhf(v / softcap);
+          if constexpr (kIsCode<T>) v += of_value[t][k].log2;
+          const int at = position + 16 * t + 8 * k;
+          v = at <= r.last[j][i] && at >= r.first[j][i] ? v : -INFINITY;
+          s[t][j][2 * k + i] = v;
+          top[i] = fmaxf(top[i], v);
+        }
       }
-      top[i] = fmaxf(s[j][i], s[j][2 + i]);
 #pragma unroll
       for (int step = 4; step < 32; step *= 2) top[i] = fmaxf(top[i], __shfl_xor_sync(0xFFFFFFFFu, top[i], step));
     }
@@ -139,30 +240,55 @@ __device__ inline void weigh(Rows<H, dim, column_tiles>& r, float s[column_tiles
           for (int i = 0; i < 4; ++i) r.out[j][h][m][i] *= shrink[i % 2];
     }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      s[j][i] = s[j][i] == -INFINITY ? 0.0f : exp2_fast(s[j][i] - r.highest[j][i % 2]);
-      r.total[j][i % 2] += s[j][i];
+    for (int t = 0; t < n; ++t) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        float& v = s[t][j][i];
+        const bool seen = v != -INFINITY;
+        v = seen ? exp2_fast(v - r.highest[j][i % 2]) : 0.0f;
+        if constexpr (!kIsCode<T>) r.total[j][i % 2] += v;
+        else if (seen) r.total[j][i % 2] = fmaf(v, of_value[t][i / 2].inverse, r.total[j][i % 2]);
+      }
     }
   }
 }
 
-template <class H, int dim, int column_tiles>
-__device__ inline void attend_tile(Rows<H, dim, column_tiles>& r, const Keys<dim>& keys, float s[column_tiles][4]) {
+template <class T, int dim, int column_tiles>
+__device__ inline void attend_tile(Rows<T, dim, column_tiles>& r, const Keys<T, dim>& keys, float s[column_tiles][4]) {
+  using H = HalfOf<T>;
 #pragma unroll
-  for (int j = 0; j < column_tiles; ++j) {
+  for (int j = 0; j < column_tiles; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[j][i] = 0;
 #pragma unroll
-    for (int c = 0; c < r.kChunks; ++c) {
-      const uint4 &u = keys.upper[c], &l = keys.lower[c], &q = r.q[j][c];
-      mma<H>(s[j], u.x, l.x, u.y, l.y, q.x, q.y);
-      mma<H>(s[j], u.z, l.z, u.w, l.w, q.z, q.w);
+  for (int c = 0; c < keys.kLoads; ++c) {
+    const uint4 &u = keys.upper[c], &l = keys.lower[c];
+    if constexpr (kIsCode<T>) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t a[4];
+        four_halves<T>(word(u, i), a[0], a[2]);
+        four_halves<T>(word(l, i), a[1], a[3]);
+#pragma unroll
+        for (int j = 0; j < column_tiles; ++j) {
+          const uint4& q = r.q[j][2 * c + i / 2];
+          mma<H>(s[j], a[0], a[1], a[2], a[3], i % 2 ? q.z : q.x, i % 2 ? q.w : q.y);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < column_tiles; ++j) {
+        const uint4& q = r.q[j][c];
+        mma<H>(s[j], u.x, l.x, u.y, l.y, q.x, q.y);
+        mma<H>(s[j], u.z, l.z, u.w, l.w, q.z, q.w);
+      }
     }
   }
 }
 
-template <class H, int dim, int column_tiles>
-__device__ inline void add_values(Rows<H, dim, column_tiles>& r, const Values<dim>& values, const float s[column_tiles][4]) {
+template <class T, int dim, int column_tiles>
+__device__ inline void add_values(Rows<T, dim, column_tiles>& r, const Values<T, dim>& values, const float s[column_tiles][4]) {
+  using H = HalfOf<T>;
   uint32_t w[column_tiles][2];
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j) {
@@ -173,17 +299,17 @@ __device__ inline void add_values(Rows<H, dim, column_tiles>& r, const Values<di
   for (int h = 0; h < r.kHalves; ++h) {
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
-      const uint32_t a = word(values.v[h][0], m), b = word(values.v[h][1], m), c = word(values.v[h][2], m), d = word(values.v[h][3], m);
-      const uint32_t a0 = __byte_perm(a, b, 0x5410), a1 = __byte_perm(a, b, 0x7632), a2 = __byte_perm(c, d, 0x5410), a3 = __byte_perm(c, d, 0x7632);
+      uint32_t a[4];
+      values.left(h, m, a);
 #pragma unroll
-      for (int j = 0; j < column_tiles; ++j) mma<H>(r.out[j][h][m], a0, a1, a2, a3, w[j][0], w[j][1]);
+      for (int j = 0; j < column_tiles; ++j) mma<H>(r.out[j][h][m], a[0], a[1], a[2], a[3], w[j][0], w[j][1]);
     }
   }
 }
 
 // The warps' rows into shared memory: [warp][rows][dim + 4].
-template <class H, int dim, int column_tiles>
-__device__ inline void leave_rows(const Rows<H, dim, column_tiles>& r, float* shared) {
+template <class T, int dim, int column_tiles>
+__device__ inline void leave_rows(const Rows<T, dim, column_tiles>& r, float* shared) {
   constexpr int kPitch = dim + 4, kRows = 8 * column_tiles;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll

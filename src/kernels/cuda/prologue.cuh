@@ -24,6 +24,13 @@ __device__ inline void load8(const H* p, float v[8]) {
   for (int i = 0; i < 8; ++i) v[i] = to_float(h[i]);
 }
 
+// Elements [i, i + 8) of an array of any type.
+__device__ inline void load_floats(const ConstArray& a, size_t i, float v[8]) {
+  if (a.type == DType::kF32) load8(static_cast<const float*>(a.data) + i, v);
+  else if (a.type == DType::kF16) load8(static_cast<const __half*>(a.data) + i, v);
+  else load8(static_cast<const __nv_bfloat16*>(a.data) + i, v);
+}
+
 __device__ inline void store8(float* to, const float v[8]) {
   reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
   reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};

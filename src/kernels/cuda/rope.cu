@@ -11,6 +11,34 @@ namespace {
 
 constexpr int kWarps = 8;
 
+// A warp's head in shared memory, mixed.
+__device__ inline void mix_head(float* head, int dim) {
+  const int block = mixed_block(dim);
+  for (int half = 1; half < block; half *= 2) {
+    for (int i = threadIdx.x % 32; i < dim / 2; i += 32) {
+      const int low = i / half * 2 * half + i % half;
+      const float x = head[low], y = head[low + half];
+      head[low] = x + y, head[low + half] = x - y;
+    }
+    __syncwarp();
+  }
+  for (int i = threadIdx.x % 32; i < dim; i += 32) head[i] *= mix_factor(block);
+}
+// To the cache; each lane the elements that it wrote.
+template <class T>
+__device__ inline void store_row(const float* head, int dim, void* cache, RowPlace at) {
+  auto* to = static_cast<uint8_t*>(cache) + at.row;
+  if constexpr (kIsCode<T>) {
+    uint32_t largest = 0;
+    for (int i = threadIdx.x % 32; i < dim; i += 32) largest = max(largest, magnitude(head[i]));
+    const RowScale scale = row_scale<T>(__reduce_max_sync(0xFFFFFFFFu, largest));
+    for (int i = threadIdx.x % 32; i < dim; i += 32) to[i] = code_of<T>(head[i] * scale.factor);
+    if (threadIdx.x % 32 == 0) *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(cache) + at.scale) = scale.bits;
+  } else {
+    for (int i = threadIdx.x % 32; i < dim; i += 32) reinterpret_cast<T*>(to)[i] = from_float<T>(head[i]);
+  }
+}
+
 // A warp a token's head: query heads first, then KV heads, which take their values along. Any shape and type.
 template <class T>
 __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant__ RopeAppendArgs a) {
@@ -32,6 +60,9 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     const double factor = 1.0 / sqrt(warp_sum(sum) / dim + a.eps);
     for (int i = lane; i < dim; i += 32) head[i] = float(head[i] * factor * weight[i]);
   }
+  if (kIsCode<T> && !is_query && a.key_offset) {
+    for (int i = lane; i < dim; i += 32) head[i] -= a.key_offset[size_t(g) * dim + i];
+  }
   __syncwarp();
   for (int i = lane; i < half; i += 32) {
     const float c = a.cos_table[size_t(position) * half + i], s = a.sin_table[size_t(position) * half + i];
@@ -45,17 +76,37 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
     for (int i = lane; i < dim; i += 32) store_element(x, from + i, head[i]);
     return;
   }
-  const size_t at = cache_at(a.batch, a.cache.key_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
   const size_t values = size_t(t) * a.v_stride + size_t(g) * dim;
-  for (int i = lane; i < dim; i += 32) {
-    static_cast<T*>(a.cache.keys)[at + i] = from_float<T>(head[i]);
-    static_cast<T*>(a.cache.values)[at + i] = from_float<T>(element_of(a.v, values + i));
-  }
+  const RowPlace key_at = cache_at<T>(a.batch, a.cache.key_stride, a.batch.sequence_of[t], position, g, a.kv_heads, dim);
+  const RowPlace value_at = cache_at<T>(a.batch, a.cache.value_stride, a.batch.sequence_of[t], position, g, a.kv_heads, dim);
+  if constexpr (kIsMixed<T>) mix_head(head, dim);
+  store_row<T>(head, dim, a.cache.keys, key_at);
+  for (int i = lane; i < dim; i += 32) head[i] = element_of(a.v, values + i);  // each lane its own
+  store_row<T>(head, dim, a.cache.values, value_at);
 }
 
 // The same by whole vectors: a thread takes eight pairs of a head of queries or keys, or sixteen values. What the plan and the
 // tables say is read before the products that queries and keys come from are done.
 constexpr int kThreads = 256;
+
+// A head of a power of two dimensions, 16 a thread: neighbours, or (apart) eight of each half. The steps in the order of the reference.
+__device__ inline void mix_across(float (&x)[16], bool apart, int pieces) {
+  const auto step = [&](int half) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      if (i & half) continue;
+      const float low = x[i], high = x[i + half];
+      x[i] = low + high, x[i + half] = low - high;
+    }
+  };
+  step(1), step(2), step(4);
+  if (!apart) step(8);
+  for (int lanes = 1; lanes < pieces; lanes *= 2) {
+#pragma unroll
+    for (float& v : x) v = mix_lanes(v, lanes);
+  }
+  if (apart) step(8);
+}
 
 template <class X, class T>
 __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_constant__ RopeAppendArgs a) {
@@ -73,7 +124,8 @@ __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_con
     load8(a.cos_table + size_t(position) * half + 8 * piece, c);
     load8(a.sin_table + size_t(position) * half + 8 * piece, s);
   }
-  const size_t at = is_query ? 0 : cache_at(a.batch, a.cache.key_stride / sizeof(T), a.batch.sequence_of[t], position, g, dim);
+  RowPlace at{};
+  if (!is_query) at = cache_at<T>(a.batch, is_value ? a.cache.value_stride : a.cache.key_stride, a.batch.sequence_of[t], position, g, a.kv_heads, dim);
   const size_t in_row = size_t(is_query ? h : g) * dim;
   wait_for_previous();
   X* const own = (is_query ? static_cast<X*>(a.q.data) + size_t(t) * a.q_stride : static_cast<X*>(a.k.data) + size_t(t) * a.k_stride) + in_row;
@@ -90,7 +142,14 @@ __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_con
 #pragma unroll
     for (int i = 0; i < 8 && weight; ++i) x[0][i] *= factor * weight[low + i], x[1][i] *= factor * weight[high + i];
   }
-  if (index >= all) return;
+  if (kIsCode<T> && a.key_offset && !is_query && !is_value) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      x[0][i] -= a.key_offset[size_t(g) * dim + low + i];
+      x[1][i] -= a.key_offset[size_t(g) * dim + high + i];
+    }
+  }
+  if (!kIsCode<T> && index >= all) return;
   if (apart) {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -105,19 +164,46 @@ __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_con
       pair[0] = x0 * c[i] - x1 * s[i], pair[1] = x0 * s[i] + x1 * c[i];
     }
   }
+  void* const cache = is_value ? a.cache.values : a.cache.keys;
+  RowScale scale{};
+  if constexpr (kIsCode<T>) {  // the threads of a row are neighbours in a warp, and all come here
+    if (kIsMixed<T>) {
+      float held[16];
+#pragma unroll
+      for (int i = 0; i < 16; ++i) held[i] = x[i / 8][i % 8];
+      mix_across(held, apart, pieces);
+      if (!is_query && !is_value) {
+#pragma unroll
+        for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = held[i] * mix_factor(dim);
+      }
+    }
+    uint32_t largest = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) largest = max(largest, max(magnitude(x[0][i]), magnitude(x[1][i])));
+    for (int step = 1; step < pieces; step *= 2) largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
+    scale = row_scale<T>(largest);
+  }
+  if (index >= all) return;
   if (is_query) {
     store8(own + low, x[0]);
     store8(own + high, x[1]);
     return;
   }
-  T* to = static_cast<T*>(is_value ? a.cache.values : a.cache.keys) + at;
-  store8(to + low, x[0]);
-  store8(to + high, x[1]);
+  uint8_t* const to = static_cast<uint8_t*>(cache) + at.row;
+  if constexpr (kIsCode<T>) {
+    *reinterpret_cast<uint2*>(to + low) = eight_codes<T>(x[0], scale.factor);
+    *reinterpret_cast<uint2*>(to + high) = eight_codes<T>(x[1], scale.factor);
+    if (piece == 0) *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(cache) + at.scale) = scale.bits;
+  } else {
+    store8(reinterpret_cast<T*>(to) + low, x[0]);
+    store8(reinterpret_cast<T*>(to) + high, x[1]);
+  }
 }
 
 bool vectors_take(const RopeAppendArgs& a) {
   const int pieces = a.head_dim / 16;
-  const bool norms = a.q_norm || a.k_norm;
+  const bool codes = !is_float(a.cache.type.keys), norms = a.q_norm || a.k_norm || codes;  // what threads of a head do together
+  if (codes && a.rope_dims != a.head_dim) return false;
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   return a.head_dim % 16 == 0 && a.rope_dims % 16 == 0 && (!norms || (pieces & (pieces - 1)) == 0) && a.q_stride % 8 == 0 && a.k_stride % 8 == 0 &&
          a.v_stride % 8 == 0 && aligned(a.q.data) && aligned(a.k.data) && aligned(a.v.data) && aligned(a.cos_table) && aligned(a.sin_table);
@@ -141,12 +227,7 @@ void launch_rope(CudaContext* c, const RopeAppendArgs& a) {
 void rope_append(Context* context, const RopeAppendArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
-  switch (a.cache.type.keys) {
-    case CacheElement::kF32: return launch_rope<float>(c, a);
-    case CacheElement::kF16: return launch_rope<__half>(c, a);
-    case CacheElement::kBF16: return launch_rope<__nv_bfloat16>(c, a);
-    default: return;  // cache_type refused it
-  }
+  with_element(a.cache.type.keys, [&]<class T>() { launch_rope<T>(c, a); });
 }
 
 void copy_block(Context* context, const CopyBlockArgs& a) noexcept {

@@ -176,7 +176,7 @@ KernelTable make_table(int device) {
   t.pack_rows = 16;
   t.pack = pack;
   t.packed_offset = packed_offset;
-  t.cache_type = [](CacheType type) noexcept { return is_float(type.keys) && type.keys == type.values; };
+  t.cache_type = [](CacheType type) noexcept { return type.keys != CacheElement::kInt4 && type.keys == type.values; };
   t.activations = activations;
   t.embed = embed;
   t.linear = linear;
