@@ -31,6 +31,7 @@ Result<TensorEntry> fp8_matrix(const StTensor& weight, const StTensor& scale, in
   t.weight_format = quant::find_format(unit == 128 ? WeightType::kFp8_128 : unit == 64 ? WeightType::kFp8_64 : WeightType::kFp8_32);
   t.type_id = uint32_t(t.weight_format->type);
   t.dims = {cols, rows};
+  t.scale_cols = grid == 1 ? cols : 0;
   t.made_from_bytes = weight.bytes.size() + scale.bytes.size();
   t.make_rows = [weight, scale, cols, block_rows, block_cols, grid, unit](int64_t begin, int64_t end, uint8_t* out) {
     for (int64_t n = begin; n < end; ++n)

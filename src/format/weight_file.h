@@ -28,6 +28,8 @@ struct TensorEntry {
   uint64_t made_from_bytes = 0;                  // of the file, where make_rows is there
   // Column i of the rows is the model's input (*input_order)[i]; null: i. Of matrices quantised in order of activation.
   std::shared_ptr<const std::vector<int32_t>> input_order;
+  // Of fp8: how many inputs of a row share a scale, where that is known to be more than the format's unit; else 0.
+  int64_t scale_cols = 0;
 
   uint64_t file_bytes() const { return make_rows ? made_from_bytes : bytes.size(); }
 

@@ -58,6 +58,10 @@ struct PackedWeight {
   size_t bytes = 0;
   // Column k multiplies input input_order[k]; null: input k. Backend memory, [K]; outputs of one call that share it share prepared inputs.
   const int32_t* input_order = nullptr;
+  // Of types whose scales a table keeps apart (KernelTable::scales_apart): [N, K / scale_cols] in backend memory. scale_cols is the type's
+  // unit, or K where every row is known to have one scale.
+  const float* scales = nullptr;
+  int scale_cols = 0;
 };
 
 // What is done to a linear's input before the product; the result is shared by all of its outputs.
@@ -226,6 +230,8 @@ struct KernelTable {
   bool bf16_inputs;              // products of bfloat16 weights round their inputs to bfloat16, always
   bool half_products;            // unless deterministic, products round both factors to 11 bits (tf32, f16), or where
                                  // weights are bf16, inputs to 8
+  bool fp8_inputs;               // unless deterministic, products of fp8 weights of one scale a row may round their inputs to e4m3
+                                 // with a scale a token, where `activations` says bf16
 
   // Zeroed, aligned to 64 bytes; nullptr: no room. Any thread.
   void* (*allocate)(int device, size_t bytes) noexcept;
@@ -270,6 +276,9 @@ struct KernelTable {
   // Where packed row `row` (a multiple of pack_rows, or `rows`) begins: pack of [a, b) writes dst's bytes from a's to b's alone.
   // May be null where host_memory is true.
   size_t (*packed_offset)(WeightType, int rows, int cols, int row) noexcept;
+
+  // Whether pack leaves this type's scales out, for PackedWeight::scales. null: no type's.
+  bool (*scales_apart)(WeightType) noexcept;
 
   // Whether there are kernels for a cache of this type.
   bool (*cache_type)(CacheType) noexcept;

@@ -147,11 +147,11 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
     if (!t.weight_format) continue;
     if (t.name == "output.weight") tied = false;
     if (t.dims.size() == 2 && t.name != "token_embd.weight" && t.rows() < (1 << 30) && t.cols() < (1 << 30))
-      w.packed_bytes += kernels.packed_bytes(t.weight_format->type, int(t.rows()), int(t.cols()));
+      w.packed_bytes += model::packed_bytes(kernels, t);
   }
   const format::TensorEntry* e = file.find("token_embd.weight");
   if (!e || !e->weight_format) return w;
-  if (tied) w.packed_bytes += kernels.packed_bytes(e->weight_format->type, int(e->rows()), int(e->cols()));
+  if (tied) w.packed_bytes += model::packed_bytes(kernels, *e);
   (kernels.host_memory ? w.mapped_bytes : w.packed_bytes) += e->bytes.size();
   return w;
 }

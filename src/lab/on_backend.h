@@ -15,6 +15,7 @@
 #include "base/half.h"
 #include "base/rng.h"
 #include "kernels/abi.h"
+#include "quant/fp8_scales.h"
 #include "quant/weight_format.h"
 
 namespace sluice::lab {
@@ -169,6 +170,7 @@ inline void keep_worst(double& worst, double e) {
 // A weight packed for one backend, in its memory.
 struct Packed {
   OnBackend<uint8_t> memory;
+  OnBackend<float> scales;
   PackedWeight weight;
 };
 // The packed bytes, in parts, as a loader packs them.
@@ -180,11 +182,23 @@ inline std::vector<uint8_t> pack_rows(const KernelTable& t, WeightType type, int
   out.resize(out.size() - 64);
   return out;
 }
-inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file) {
+// row_scale: all blocks of a row of fp8 have one scale, and the backend is told.
+inline Packed pack_weight(const KernelTable& t, WeightType type, int rows, int cols, const std::vector<uint8_t>& file, bool row_scale = false) {
   const std::vector<uint8_t> bytes = pack_rows(t, type, rows, cols, file);
-  Packed p{OnBackend<uint8_t>(t, bytes), {}};
+  const bool apart = t.scales_apart && t.scales_apart(type);
+  const int scale_cols = !apart ? 0 : row_scale ? cols : side_unit(type);
+  std::vector<float> scales(apart ? size_t(rows) * size_t(cols / scale_cols) : 0);
+  if (apart) quant::fp8_scales(type, file.data(), rows, cols, scale_cols, scales.data());
+  Packed p{OnBackend<uint8_t>(t, bytes), OnBackend<float>(t, scales), {}};
   p.weight = {type, rows, cols, p.memory.data(), bytes.size()};
+  if (apart) p.weight.scales = p.scales.data(), p.weight.scale_cols = scale_cols;
   return p;
+}
+// Gives all blocks of a row of fp8 the first one's scale.
+inline void share_scales(WeightType type, int rows, int cols, std::vector<uint8_t>& file) {
+  const size_t block = size_t(side_unit(type)) + 4, row = size_t(cols / side_unit(type)) * block;
+  for (size_t r = 0; r < size_t(rows); ++r)
+    for (size_t at = block; at < row; at += block) std::memcpy(file.data() + r * row + at, file.data() + r * row, 4);
 }
 
 // Devices may have no kernels for these, and then say so where a model is loaded.

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/fp8.h"
 #include "base/rng.h"
 #include "model/random_vocab.h"
 #include "tensor/buffer.h"
@@ -53,33 +54,22 @@ format::Metadata describe(const Shape& s) {
 class Builder {
  public:
   Builder(const Shape& shape, const quant::WeightFormat& format, const RandomModelOptions& options)
-      : s_(shape), format_(format), options_(options) {}
+      : s_(shape), format_(format), ends_(is_fp8(format.type) ? *quant::find_format(WeightType::kBF16) : format), options_(options) {}
 
   Result<std::shared_ptr<const format::WeightFile>> build() {
     list_tensors();
-    const size_t step = size_t(format_.block_bytes) * kStepBlocks;
-    size_t largest = 0, num_matrices = 0;
     for (const format::TensorEntry& t : tensors_) {
-      if (t.dims.size() < 2) continue;
-      if (t.cols() % format_.block_elements)
+      if (t.dims.size() >= 2 && t.cols() % t.weight_format->block_elements)
         return invalid(std::string("'") + format_.name + "' has blocks of " + std::to_string(format_.block_elements) + ", and a row of " + t.name + " has " +
                        std::to_string(t.cols()) + " elements", "--weight-type");
-      largest = std::max(largest, bytes_of(t));
-      ++num_matrices;
     }
     auto memory = std::make_shared<Memory>();
-    memory->pool = Buffer((largest + num_matrices * step + kSliceBlocks * size_t(format_.block_bytes)));
     memory->norm.assign(size_t(s_.dim), 1.0f);
-    if (options_.fill) fill(memory->pool);
-    size_t at = 0;
     for (format::TensorEntry& t : tensors_) {
-      if (t.dims.size() < 2) {
-        t.bytes = {reinterpret_cast<const uint8_t*>(memory->norm.data()), size_t(t.dims[0]) * 4};
-        continue;
-      }
-      t.bytes = {memory->pool.as<const uint8_t>() + at, bytes_of(t)};
-      at += step;
+      if (t.dims.size() < 2) t.bytes = {reinterpret_cast<const uint8_t*>(memory->norm.data()), size_t(t.dims[0]) * 4};
     }
+    place(memory->pool, format_);
+    if (&ends_ != &format_) place(memory->ends, ends_);
     return std::shared_ptr<const format::WeightFile>(std::make_shared<format::WeightFile>(describe(s_), std::move(tensors_), memory));
   }
 
@@ -87,19 +77,31 @@ class Builder {
   static constexpr size_t kStepBlocks = 32 * 61;        // between two matrices: odd, and a multiple of the alignment of 32
   static constexpr size_t kSliceBlocks = size_t{1} << 14;  // that one task fills, from its own stream
   struct Memory {
-    Buffer pool;
+    Buffer pool, ends;
     std::vector<float> norm;
   };
 
-  size_t bytes_of(const format::TensorEntry& t) const {
-    return size_t(t.rows()) * quant::row_bytes(format_, size_t(t.cols()));
+  // The matrices of one format as views into a pool of it.
+  void place(Buffer& pool, const quant::WeightFormat& format) {
+    const size_t step = size_t(format.block_bytes) * kStepBlocks;
+    size_t largest = 0, at = 0;
+    const auto each = [&](auto fn) {
+      for (format::TensorEntry& t : tensors_)
+        if (t.dims.size() >= 2 && t.weight_format == &format) fn(t, size_t(t.rows()) * quant::row_bytes(format, size_t(t.cols())));
+    };
+    each([&](format::TensorEntry&, size_t bytes) { largest = std::max(largest, bytes), at += step; });
+    pool = Buffer(largest + at + kSliceBlocks * size_t(format.block_bytes));
+    if (options_.fill) fill(pool, format);
+    at = 0;
+    each([&](format::TensorEntry& t, size_t bytes) { t.bytes = {pool.as<const uint8_t>() + at, bytes}, at += step; });
   }
-  void matrix(const std::string& name, int64_t rows, int64_t cols) {
+  void matrix(const std::string& name, int64_t rows, int64_t cols, const quant::WeightFormat& format) {
     format::TensorEntry t;
     t.name = name;
-    t.type_id = uint32_t(format_.type);
-    t.weight_format = &format_;
+    t.type_id = uint32_t(format.type);
+    t.weight_format = &format;
     t.dims = {cols, rows};
+    if (is_fp8(format.type)) t.scale_cols = cols;  // see row_scale
     tensors_.push_back(std::move(t));
   }
   void norm(const std::string& name) {
@@ -112,46 +114,56 @@ class Builder {
   }
   void list_tensors() {
     const int64_t q = int64_t{s_.heads} * s_.head_dim, kv = int64_t{s_.kv_heads} * s_.head_dim;
-    matrix("token_embd.weight", s_.vocab, s_.dim);
+    matrix("token_embd.weight", s_.vocab, s_.dim, ends_);
     norm("output_norm.weight");
-    if (!s_.tied) matrix("output.weight", s_.vocab, s_.dim);
+    if (!s_.tied) matrix("output.weight", s_.vocab, s_.dim, ends_);
     for (int i = 0; i < s_.layers; ++i) {
       const std::string p = "blk." + std::to_string(i) + ".";
       norm(p + "attn_norm.weight");
-      matrix(p + "attn_q.weight", q, s_.dim);
-      matrix(p + "attn_k.weight", kv, s_.dim);
-      matrix(p + "attn_v.weight", kv, s_.dim);
-      matrix(p + "attn_output.weight", s_.dim, q);
+      matrix(p + "attn_q.weight", q, s_.dim, format_);
+      matrix(p + "attn_k.weight", kv, s_.dim, format_);
+      matrix(p + "attn_v.weight", kv, s_.dim, format_);
+      matrix(p + "attn_output.weight", s_.dim, q, format_);
       norm(p + "ffn_norm.weight");
-      matrix(p + "ffn_gate.weight", s_.ffn, s_.dim);
-      matrix(p + "ffn_up.weight", s_.ffn, s_.dim);
-      matrix(p + "ffn_down.weight", s_.dim, s_.ffn);
+      matrix(p + "ffn_gate.weight", s_.ffn, s_.dim, format_);
+      matrix(p + "ffn_up.weight", s_.ffn, s_.dim, format_);
+      matrix(p + "ffn_down.weight", s_.dim, s_.ffn, format_);
     }
   }
 
-  void fill(const Buffer& pool) const {
-    const size_t blocks = pool.bytes() / size_t(format_.block_bytes), slices = blocks / kSliceBlocks;
+  void fill(const Buffer& pool, const quant::WeightFormat& format) const {
+    const size_t blocks = pool.bytes() / size_t(format.block_bytes), slices = blocks / kSliceBlocks;
     std::atomic<size_t> next{0};
     auto work = [&] {
       for (size_t i; (i = next.fetch_add(1)) < slices;)
-        fill_slice(pool.as<uint8_t>() + i * kSliceBlocks * size_t(format_.block_bytes), i);
+        fill_slice(format, pool.as<uint8_t>() + i * kSliceBlocks * size_t(format.block_bytes), i);
     };
     std::vector<std::thread> threads;
     for (int t = 1; t < options_.threads; ++t) threads.emplace_back(work);
     work();
     for (auto& t : threads) t.join();
   }
+  // Of fp8: one scale for all rows, as if each had its own, by what codes of random bits are in the mean.
+  static float row_scale(float deviation) {
+    double square = 0;
+    for (int code = 0; code < 127; ++code) square += double(e4m3_to_float(uint8_t(code))) * e4m3_to_float(uint8_t(code));
+    return float(deviation / std::sqrt(square / 127));
+  }
   // Quantised: random bytes, then the scales. Floats: the sum of two uniforms of 16 bits.
-  void fill_slice(uint8_t* out, size_t stream) const {
+  void fill_slice(const quant::WeightFormat& format, uint8_t* out, size_t stream) const {
     Rng rng(options_.seed, stream);
     const float deviation = 1.0f / std::sqrt(float(s_.dim));
-    if (format_.scale_random) {
-      const size_t bytes = kSliceBlocks * size_t(format_.block_bytes);
+    if (format.scale_random) {
+      const size_t bytes = kSliceBlocks * size_t(format.block_bytes);
       for (size_t i = 0; i < bytes; i += 4) {
         const uint32_t word = rng.next_u32();
         std::memcpy(out + i, &word, 4);
       }
-      for (size_t b = 0; b < kSliceBlocks; ++b) format_.scale_random(out + b * size_t(format_.block_bytes), deviation);
+      for (size_t b = 0; b < kSliceBlocks; ++b) format.scale_random(out + b * size_t(format.block_bytes), deviation);
+      if (is_fp8(format.type)) {
+        const float scale = row_scale(deviation);
+        for (size_t b = 0; b < kSliceBlocks; ++b) std::memcpy(out + b * size_t(format.block_bytes), &scale, sizeof scale);
+      }
       return;
     }
     const float unit = deviation * std::sqrt(6.0f) / 65536.0f;
@@ -161,12 +173,13 @@ class Builder {
         const uint32_t word = rng.next_u32();
         v = (float(word >> 16) + float(word & 0xFFFF) - 65535.0f) * unit;
       }
-      format_.encode(values, out + done * size_t(format_.block_bytes), 256);
+      format.encode(values, out + done * size_t(format.block_bytes), 256);
     }
   }
 
   const Shape& s_;
   const quant::WeightFormat& format_;
+  const quant::WeightFormat& ends_;  // of the embedding and the head, which files of fp8 leave in bf16
   const RandomModelOptions& options_;
   std::vector<format::TensorEntry> tensors_;
 };
@@ -182,10 +195,14 @@ std::string random_shapes() {
 Result<std::shared_ptr<const format::WeightFile>> make_random_model(const RandomModelOptions& options) {
   const auto* shape = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return options.shape == s.name; });
   if (shape == std::end(kShapes)) return invalid("'" + options.shape + "' is no shape (" + random_shapes() + " are)", "--random");
-  std::string types;
+  // "fp8": in the largest blocks that rows are made of.
+  const auto fits = [&](int unit) { return shape->dim % unit == 0 && shape->ffn % unit == 0 && shape->heads * shape->head_dim % unit == 0; };
+  if (options.weight_type == "fp8")
+    return Builder(*shape, *quant::find_format(fits(128) ? WeightType::kFp8_128 : fits(64) ? WeightType::kFp8_64 : WeightType::kFp8_32), options).build();
+  std::string types = "fp8";
   for (const quant::WeightFormat* f : quant::formats_table()) {
     if (options.weight_type == f->name) return Builder(*shape, *f, options).build();
-    types += std::string(types.empty() ? "" : ", ") + f->name;
+    types += std::string(", ") + f->name;
   }
   return invalid("'" + options.weight_type + "' is no weight type (" + types + " are)", "--weight-type");
 }

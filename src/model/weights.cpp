@@ -6,7 +6,12 @@
 #include <map>
 #include <thread>
 
+#include "quant/fp8_scales.h"
+
 namespace sluice::model {
+
+int64_t scale_cols(const format::TensorEntry& t) { return t.scale_cols > 0 ? t.scale_cols : side_unit(t.weight_format->type); }
+
 namespace {
 
 struct PackJob {
@@ -104,6 +109,7 @@ class Loader {
     if (out->bytes == 0)
       return Error{ErrorCode::kUnsupported, name + ": no linear kernel for " + t->weight_format->name + " with " +
                    std::to_string(cols) + " columns in backend " + kernels_.name, {}};
+    if (kernels_.scales_apart && kernels_.scales_apart(out->type)) out->scale_cols = int(scale_cols(*t));
     if (t->input_order) {
       SLUICE_TRY(place_order(name, *t->input_order, cols, &out->input_order));
     }
@@ -193,6 +199,7 @@ class Loader {
     size_t total = 0;
     for (const PackJob& job : jobs_) total += (job.out->bytes + 255) / 256 * 256;
     SLUICE_ASSIGN(void* memory, allocate(total));
+    SLUICE_TRY(place_scales());
     auto* at = static_cast<char*>(memory);
     for (const PackJob& job : jobs_) {
       const kernels::PackedWeight& w = *job.out;
@@ -226,6 +233,28 @@ class Loader {
     if (progress) progress(weights_.packed_bytes, weights_.packed_bytes);
     return {};
   }
+  // Scales that kernels keep apart: of all matrices in one piece, neighbours side by side.
+  Status place_scales() {
+    size_t floats = 0;
+    for (const PackJob& job : jobs_) floats += num_scales(*job.out);
+    if (floats == 0) return {};
+    SLUICE_ASSIGN(void* memory, allocate(floats * sizeof(float)));
+    auto* at = static_cast<float*>(memory);
+    for (const PackJob& job : jobs_) {
+      if (num_scales(*job.out) == 0) continue;
+      job.out->scales = at;
+      at += num_scales(*job.out);
+    }
+    weights_.packed_bytes += floats * sizeof(float);
+    return {};
+  }
+  static size_t num_scales(const kernels::PackedWeight& w) { return w.scale_cols > 0 ? size_t(w.rows) * size_t(w.cols / w.scale_cols) : 0; }
+  bool copy_scales(const kernels::PackedWeight& w, const uint8_t* rows, int begin, int end) const {
+    const size_t a_row = size_t(w.cols / w.scale_cols);
+    std::vector<float> scales(size_t(end - begin) * a_row);
+    quant::fp8_scales(w.type, rows, end - begin, w.cols, w.scale_cols, scales.data());
+    return kernels_.load(kernels_.device, const_cast<float*>(w.scales) + size_t(begin) * a_row, scales.data(), scales.size() * sizeof(float));
+  }
   size_t offset(const kernels::PackedWeight& w, int row) const { return kernels_.packed_offset(w.type, w.rows, w.cols, row); }
   bool copy_embedding(const Slice& s, void* staging) const {
     std::memcpy(staging, weights_.embedding->bytes.data() + s.from, s.to - s.from);
@@ -247,6 +276,7 @@ class Loader {
       kernels_.pack(w.type, w.rows, w.cols, rows, data, s.row_begin, s.row_end);
       return true;
     }
+    if (w.scales && !copy_scales(w, rows + size_t(s.row_begin) * row_bytes, s.row_begin, s.row_end)) return false;
     const size_t from = offset(w, s.row_begin), to = offset(w, s.row_end);
     kernels_.pack(w.type, w.rows, w.cols, rows, staging - from, s.row_begin, s.row_end);
     return kernels_.load(kernels_.device, data + from, staging, to - from);
@@ -265,6 +295,12 @@ class Loader {
 };
 
 }  // namespace
+
+size_t packed_bytes(const kernels::KernelTable& kernels, const format::TensorEntry& t) {
+  const WeightType type = t.weight_format->type;
+  const bool apart = kernels.scales_apart && kernels.scales_apart(type);
+  return kernels.packed_bytes(type, int(t.rows()), int(t.cols())) + (apart ? size_t(t.elements() / scale_cols(t)) * sizeof(float) : 0);
+}
 
 Result<Weights> load_weights(std::shared_ptr<const format::WeightFile> file, ModelSpec& spec,
                              const kernels::KernelTable& kernels, int threads,

@@ -35,6 +35,11 @@ struct Weights {
   std::vector<kernels::BackendBuffer> buffers;
 };
 
+// Inputs of a row that share a scale, of fp8.
+int64_t scale_cols(const format::TensorEntry& tensor);
+// What a matrix takes in backend memory; 0: the backend has no kernel for it.
+size_t packed_bytes(const kernels::KernelTable& kernels, const format::TensorEntry& tensor);
+
 // Sets spec.vocab and checks every tensor's shape and that the backend has a kernel for its type.
 // Errors: kBadFile naming the tensor; kUnsupported naming op, format and backend; kUnavailable when the device has no room.
 // progress(done_bytes, total_bytes) may be null; called from one thread.

@@ -20,6 +20,19 @@ __device__ inline void bytes8(const uint8_t* p, uint32_t out[2]) {
 }
 __device__ inline int byte_of(const uint32_t b[2], int i) { return int(b[i >> 2] >> (8 * (i & 3)) & 255); }
 
+template <WeightType type> constexpr bool kIsFp8 = is_fp8(type);
+
+// Eight codes of e4m3 times a scale.
+__device__ inline void fp8_eight(const uint32_t codes[2], float scale, float w[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(codes[i / 2] >> (i % 2 * 16))));
+    const __half2 h = reinterpret_cast<const __half2&>(pair);
+    w[2 * i] = __fmul_rn(scale, __low2float(h)), w[2 * i + 1] = __fmul_rn(scale, __high2float(h));
+  }
+}
+
 template <WeightType type>
 struct Decoder;
 
@@ -165,6 +178,19 @@ struct Decoder<WeightType::kQ6_K> {
   }
 };
 
+// FP8 as files have it (quant/side_blocks.h): a float32 scale before the codes that share it.
+template <int unit>
+struct Fp8Block {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t* b = row + size_t(k / unit) * (unit + 4);
+    fp8_eight(reinterpret_cast<const uint32_t*>(b + 4 + k % unit), *reinterpret_cast<const float*>(b), w);
+  }
+};
+template <> struct Decoder<WeightType::kFp8_32> : Fp8Block<32> {};
+template <> struct Decoder<WeightType::kFp8_64> : Fp8Block<64> {};
+template <> struct Decoder<WeightType::kFp8_128> : Fp8Block<128> {};
+
 // Elements [k, k + 8) of a row of `cols`, zeros past its end. whole: rows are whole 16-byte groups.
 template <WeightType type>
 __device__ inline void decode8(const uint8_t* row, int k, int cols, bool whole, float w[8]) {
@@ -194,6 +220,9 @@ void with_type(WeightType type, Fn fn) {
     case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
     case WeightType::kQ5_K: return fn.template operator()<WeightType::kQ5_K>();
     case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
+    case WeightType::kFp8_32: return fn.template operator()<WeightType::kFp8_32>();
+    case WeightType::kFp8_64: return fn.template operator()<WeightType::kFp8_64>();
+    case WeightType::kFp8_128: return fn.template operator()<WeightType::kFp8_128>();
   }
 }
 

@@ -65,8 +65,8 @@ const Functions* functions() {
   return found;
 }
 
-// type, tokens, cols, rows, x_stride, y_stride, type of y, accumulate, bias
-using Shape = std::tuple<WeightType, int, int, int, int, int, DType, bool, bool>;
+// type, tokens, cols, rows, x_stride, y_stride, type of y, accumulate, bias, scales
+using Shape = std::tuple<WeightType, int, int, int, int, int, DType, bool, bool, bool>;
 
 }  // namespace
 
@@ -81,6 +81,10 @@ struct Library::State {
   }
 };
 
+struct Library::Codes {
+  const float* token_scales;  // null: none, and none of the weight's
+};
+
 namespace {
 
 // A product in the library's terms, where matrices are of columns: y^T [rows, tokens] = weight [cols, rows]^T * x^T [cols, tokens].
@@ -90,20 +94,35 @@ struct Call {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, y = nullptr;
   bool ok = false;
 
-  Call(const Functions& f, WeightType type, int x_stride, int tokens, int cols, const Output& o) : f(f) {
-    const cudaDataType_t in = type == WeightType::kF16 ? CUDA_R_16F : CUDA_R_16BF, out = o.y_type == DType::kF32 ? CUDA_R_32F : in;
+  // scales: the tokens', of codes; null: none.
+  Call(const Functions& f, WeightType type, int x_stride, int tokens, int cols, const Output& o, const float* scales) : f(f) {
+    const bool codes = is_fp8(type);
+    const cudaDataType_t in = codes ? CUDA_R_8F_E4M3 : type == WeightType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
+    const cudaDataType_t out = o.y_type == DType::kF32 ? CUDA_R_32F : o.y_type == DType::kF16 ? CUDA_R_16F : CUDA_R_16BF;
     const cublasOperation_t transposed = CUBLAS_OP_T;
     ok = f.describe(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
          f.set(product, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
          f.layout(&weight, in, uint64_t(cols), uint64_t(o.rows), cols) == CUBLAS_STATUS_SUCCESS &&
          f.layout(&x, in, uint64_t(cols), uint64_t(tokens), x_stride) == CUBLAS_STATUS_SUCCESS &&
          f.layout(&y, out, uint64_t(o.rows), uint64_t(tokens), o.y_stride) == CUBLAS_STATUS_SUCCESS;
-    if (!ok || !o.bias) return;
+    if (codes) describe_codes(o, scales);
+    if (codes || !ok || !o.bias) return;
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const cudaDataType_t bias_type = CUDA_R_32F;
     ok = f.set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
          f.set(product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type) == CUBLAS_STATUS_SUCCESS &&
          f.set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &o.bias, sizeof o.bias) == CUBLAS_STATUS_SUCCESS;
+  }
+  // Sums in the tensor cores' own accumulators throughout: their 14 bits are far more than e4m3's four.
+  void describe_codes(const Output& o, const float* scales) {
+    const int8_t fast = 1;
+    ok = ok && f.set(product, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof fast) == CUBLAS_STATUS_SUCCESS;
+    if (!ok || !scales) return;
+    const int32_t by_row = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    ok = f.set(product, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &by_row, sizeof by_row) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &by_row, sizeof by_row) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &o.scales, sizeof o.scales) == CUBLAS_STATUS_SUCCESS &&
+         f.set(product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &scales, sizeof scales) == CUBLAS_STATUS_SUCCESS;
   }
   ~Call() {
     if (y) f.destroy_layout(y);
@@ -144,14 +163,26 @@ std::unique_ptr<Library> Library::open() {
 }
 
 cudaError_t Library::multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& o) noexcept {
+  return multiply(stream, type, x, x_stride, tokens, cols, o, nullptr);
+}
+cudaError_t Library::multiply_codes(cudaStream_t stream, const uint8_t* x, const float* token_scales, int tokens, int cols, const Output& o) noexcept {
+  Output unbiased = o;
+  unbiased.bias = nullptr;
+  const Codes codes{token_scales};
+  return multiply(stream, WeightType::kFp8_128, x, cols, tokens, cols, unbiased, &codes);
+}
+
+cudaError_t Library::multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& o,
+                              const Codes* codes) noexcept {
   State& s = *state_;
   const Functions& f = *s.f;
-  const Call call(f, type, x_stride, tokens, cols, o);
+  const float* scales = codes ? codes->token_scales : nullptr;
+  const Call call(f, type, x_stride, tokens, cols, o, scales);
   if (!call.ok) return cudaErrorUnknown;
-  const Shape shape{type, bucket(tokens), cols, o.rows, x_stride, o.y_stride, o.y_type, o.accumulate, o.bias != nullptr};
+  const Shape shape{type, bucket(tokens), cols, o.rows, x_stride, o.y_stride, o.y_type, o.accumulate, o.bias != nullptr, scales != nullptr};
   auto at = s.choices.find(shape);
   if (at == s.choices.end()) {
-    const Call of_bucket(f, type, x_stride, bucket(tokens), cols, o);
+    const Call of_bucket(f, type, x_stride, bucket(tokens), cols, o, scales);
     cublasLtMatmulAlgo_t algo;
     if (!of_bucket.ok || !choose(f, s.handle, of_bucket, &algo)) return cudaErrorNotSupported;
     at = s.choices.emplace(shape, algo).first;

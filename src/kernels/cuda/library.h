@@ -27,8 +27,14 @@ class Library {
   // device, so calls can be captured in a graph.
   cudaError_t multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& out) noexcept;
 
+  // The same of codes: x [tokens, cols] and the weight in e4m3. token_scales: of x's rows, with out's for the weight's; null: sums of codes
+  // as they are. out's bias is left aside.
+  cudaError_t multiply_codes(cudaStream_t stream, const uint8_t* x, const float* token_scales, int tokens, int cols, const Output& out) noexcept;
+
  private:
   struct State;
+  struct Codes;
+  cudaError_t multiply(cudaStream_t stream, WeightType type, const void* x, int x_stride, int tokens, int cols, const Output& out, const Codes* codes) noexcept;
   explicit Library(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

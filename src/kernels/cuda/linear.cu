@@ -1,4 +1,5 @@
-// Products: which way each is computed. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
+// Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
+// else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
 // types: few tokens by linear_quant.cu, dozens by linear_quant_many.cu, many by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
 // token's result depends on its own inputs alone, whatever the number of tokens.
 #include <algorithm>
@@ -19,6 +20,8 @@ constexpr size_t kOwnInputs = 32 * 1024;
 // Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on expanding them for the
 // library is faster than scaling them in registers.
 constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 128;
+// fp8: from how many tokens on the library's own scaling is as fast as its product without.
+constexpr int kScaledTokens = 512;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
 __global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
@@ -82,6 +85,36 @@ Halves half_inputs(CudaContext* c, WeightType type, const LinearArgs& a, int col
   return {c->inputs, cols};
 }
 
+// The library's products of codes.
+bool codes_take(const Product& p) {
+  const auto whole = [&](const Output& o) {
+    const int size = int(16 / dtype_bytes(o.y_type));
+    return o.scale_cols == p.cols && o.rows % 16 == 0 && o.y_stride % size == 0 && reinterpret_cast<uintptr_t>(o.y) % 16 == 0 && o.y_type != DType::kF16;
+  };
+  return fp8_rows_take(p.cols) && std::all_of(p.out, p.out + p.outputs, whole);
+}
+void multiply_codes(CudaContext* c, const Product& p, const LinearArgs& a) {
+  const Fp8Inputs in = prepare_fp8(c, a, p.cols);
+  for (int i = 0; i < p.outputs; ++i) {
+    const Output& o = p.out[i];
+    const bool apart = o.accumulate && size_t(p.tokens) * o.rows <= kPartTiles * kPartFloats;
+    if (p.tokens >= kScaledTokens || (o.accumulate && !apart)) {
+      note(c, c->library->multiply_codes(c->stream, in.codes, in.scales, p.tokens, p.cols, o));
+      if (o.bias) finish_fp8(c, o, p.tokens, nullptr, nullptr);
+      continue;
+    }
+    // Few tokens: the library's scaling takes longer than a kernel behind it.
+    Output sums = o;
+    if (apart) sums.y = c->parts, sums.y_stride = o.rows, sums.accumulate = false;
+    note(c, c->library->multiply_codes(c->stream, in.codes, nullptr, p.tokens, p.cols, sums));
+    finish_fp8(c, o, p.tokens, apart ? c->parts : nullptr, in.scales);
+  }
+}
+
+void expand(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) {
+  if (is_fp8(type)) expand_fp8(c, o, cols, begin, end, to);
+  else expand_tiles(c, type, o, cols, begin, end, to);
+}
 // The library's products of a quantised weight, which is expanded to f16 some rows at a time.
 void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   const Halves in = half_inputs(c, WeightType::kF16, a, p.cols);
@@ -94,14 +127,20 @@ void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const 
       some.weight = static_cast<const uint8_t*>(c->expanded);
       some.bias = o.bias ? o.bias + first : nullptr;
       some.y = o.y_at(size_t(first));
-      expand_tiles(c, type, o, p.cols, first, first + some.rows, c->expanded);
+      expand(c, type, o, p.cols, first, first + some.rows, c->expanded);
       note(c, c->library->multiply(c->stream, WeightType::kF16, in.x, in.stride, p.tokens, p.cols, some));
     }
   }
 }
 
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  if (few_takes(type, p.cols) && (rows_are_aligned(a) || a.x.type != DType::kF32)) {
+  const bool aligned = rows_are_aligned(a) || a.x.type != DType::kF32;
+  if (is_fp8(type) && !c->deterministic && aligned) {
+    if (few_takes(type, p) && own_is_faster(c, p)) return multiply_few(c, type, p, a);
+    if (c->library && codes_take(p)) return multiply_codes(c, p, a);
+    if (c->library && p.cols % 8 == 0 && a.x.type == DType::kF32) return multiply_expanded(c, type, p, a);
+  }
+  if (!is_fp8(type) && few_takes(type, p) && aligned) {
     if (c->deterministic || own_is_faster(c, p)) return multiply_few(c, type, p, a);
     if (c->library) {
       const Halves in = half_inputs(c, type, a, p.cols);
@@ -121,7 +160,8 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
 
 // Outputs whose weights and results lie side by side are one: fewer and larger products.
 bool continues(const Output& o, const Output& next) {
-  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && o.rows % kUnitRows == 0 && next.y_type == o.y_type &&
+  return next.weight == o.weight + size_t(o.rows) * o.row_bytes && next.scale_cols == o.scale_cols &&
+         (!o.scales || next.scales == o.scales + size_t(o.rows) * (o.row_bytes / size_t(o.scale_cols))) && o.rows % kUnitRows == 0 && next.y_type == o.y_type &&
          next.y == o.y_at(size_t(o.rows)) && next.y_stride == o.y_stride &&
          !o.bias && !next.bias && o.accumulate == next.accumulate;
 }
@@ -134,6 +174,7 @@ int* next_tickets(CudaContext* c) noexcept { return c->tickets + 2 * (c->next_ti
 DType activations(const Context* context, const PackedWeight& w, int num_tokens) noexcept {
   const auto* c = static_cast<const CudaContext*>(context);
   if (c->deterministic || !c->library || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
+  if (is_fp8(w.type)) return w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && num_tokens > kOwnTokens ? DType::kBF16 : DType::kF32;
   const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && num_tokens > kOwnTokens;
   return halves || (is_tiled(w.type) && num_tokens > kQuantMany) ? half_of(w.type) : DType::kF32;
 }
@@ -145,10 +186,11 @@ void linear(Context* context, const LinearArgs& a) noexcept {
   for (int i = 0; i < a.num_outputs;) {
     const WeightType type = a.out[i].weight.type;
     Product p{a.num_tokens, a.out[0].weight.cols, 0, {}};
-    const size_t row_bytes = is_tiled(type) ? tile_bytes(type, p.cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(p.cols));
+    const size_t row_bytes = is_fp8(type) ? size_t(p.cols) : is_tiled(type) ? tile_bytes(type, p.cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(p.cols));
     for (; i < a.num_outputs && a.out[i].weight.type == type; ++i) {
       const LinearOutput& o = a.out[i];
-      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, static_cast<float*>(o.y.data), o.weight.rows, o.y_stride, o.accumulate, o.y.type};
+      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, static_cast<float*>(o.y.data), o.weight.rows, o.y_stride, o.accumulate, o.y.type,
+                        o.weight.scales, o.weight.scale_cols};
       if (p.outputs && continues(p.out[p.outputs - 1], next)) p.out[p.outputs - 1].rows += next.rows;
       else p.out[p.outputs++] = next;
     }

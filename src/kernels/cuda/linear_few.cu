@@ -1,5 +1,5 @@
-// Products of f16 and bf16 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
-// tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 and multiply on tensor cores with the weights
+// Products of f16, bf16 and fp8 weights with few tokens: what decoding does, so the weights' bytes are all that counts. A block walks
+// tiles of 16 output rows; its eight warps share a tile's columns in chunks of 64 (fp8: 128) and multiply on tensor cores with the weights
 // as the left factor. A chunk's columns are taken in the order in which a lane's 16-byte reads bring them; the inputs are read
 // in the same order, and a sum does not mind. Every warp copies its own weights to a ring of its own in shared memory, kDepth
 // chunks ahead and across tiles, so that no warp waits for another but where a tile's sums are folded. There is a block a
@@ -7,7 +7,7 @@
 // token depends on another's: a column of the product is folded from its own inputs, in an order that K alone decides.
 #include <algorithm>
 
-#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/cache.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/products.h"
@@ -17,7 +17,10 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kChunk = 64, kDepth = 5;
+constexpr int kThreads = kPrologueThreads, kWarps = kThreads / 32, kTileRows = 16, kDepth = 5;
+constexpr int kLine = 128;         // bytes of a row in a chunk
+// Columns of a chunk of weights W: f16, bf16, or codes of e4m3, which are multiplied as f16.
+template <class W> constexpr int kChunk = kLine / sizeof(W);
 constexpr int kRingBytes = kDepth * kThreads * 64;
 constexpr int kAhead = 10240;     // bytes of each of 16 rows, after those in the ring, that the cache is told to get
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
@@ -52,10 +55,12 @@ struct Tile {
 };
 
 // How many tiles ahead of a tile's products its successors' copies begin: a warp has `each` chunks of a tile at least.
-__device__ inline int tiles_ahead(int cols) { return 1 + kDepth / max(1, cols / (kChunk * kWarps)); }
+template <class W>
+__device__ inline int tiles_ahead(int cols) { return 1 + kDepth / max(1, cols / (kChunk<W> * kWarps)); }
 
 // Goes through a warp's chunks of the block's tiles in order. A chunk in the ring is 16 rows of 128 bytes; 16-byte piece c of row
 // r is at r * 128 + (c ^ r % 2 * 4) * 16, so that the fragments' reads meet no bank twice.
+template <class W>
 struct Walk {
   const FewArgs& a;
   const Tiles& tiles;
@@ -68,7 +73,7 @@ struct Walk {
     const int lane = threadIdx.x % 32;
     chunk = threadIdx.x / 32;
     // Rows of few chunks leave some warps none.
-    if (!more() || chunk * kChunk >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
+    if (!more() || chunk * kChunk<W> >= a.p.cols) return void(index = a.tile_end[a.p.outputs - 1]);
     const Tile tile(a, index);
 #pragma unroll
     for (int i = 0; i < 4; ++i) rows[i] = tile.weights(4 * i + lane / 8) + lane % 8 * 16;
@@ -80,8 +85,8 @@ struct Walk {
       const int lane = threadIdx.x % 32;
       const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) copy_once(to + i * 512, rows[i] + size_t(chunk) * (kChunk * 2), once);
-      if ((chunk += kWarps) * kChunk >= a.p.cols) index = tiles.at(++number), enter();
+      for (int i = 0; i < 4; ++i) copy_once(to + i * 512, rows[i] + size_t(chunk) * kLine, once);
+      if ((chunk += kWarps) * kChunk<W> >= a.p.cols) index = tiles.at(++number), enter();
     }
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
@@ -90,7 +95,7 @@ struct Walk {
 // Asks the second-level cache for what follows the chunks that are on their way: the rest of the block's first tile, and its second.
 // While the kernels before this one wait for each other, memory would be idle.
 __device__ inline void fetch_ahead(const FewArgs& a, const Tiles& tiles) {
-  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kChunk * 2;
+  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kLine;
   const int row = threadIdx.x % kTileRows, second = threadIdx.x / kTileRows, index = tiles.at(second);
   if (second > 1 || index >= tiles.all()) return;
   const Tile tile(a, index);
@@ -100,9 +105,11 @@ __device__ inline void fetch_ahead(const FewArgs& a, const Tiles& tiles) {
 }
 
 // The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
-template <class H, int column_tiles, int parts>
+template <class W, int column_tiles, int parts>
 struct Inputs {
-  uint4 x[parts][column_tiles][2];
+  using H = HalfOf<W>;
+  static constexpr int kEach = 2 / sizeof(W);  // pieces of eight inputs for 16 bytes of weights
+  uint4 x[parts][column_tiles][2][kEach];
   __device__ void load(const H* const in[column_tiles], size_t part_stride, int col) {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -110,48 +117,81 @@ struct Inputs {
       for (int j = 0; j < column_tiles; ++j) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          x[part][j][half] = make_uint4(0, 0, 0, 0);
-          if (in[j]) x[part][j][half] = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * 32);
+#pragma unroll
+          for (int i = 0; i < kEach; ++i) {
+            uint4& v = x[part][j][half][i];
+            v = make_uint4(0, 0, 0, 0);
+            if (in[j]) v = *reinterpret_cast<const uint4*>(in[j] + part * part_stride + col + half * (kChunk<W> / 2) + 8 * i);
+          }
         }
       }
     }
   }
 };
 
-// sums += one warp's 16 x 64 weights * inputs. weights: the warp's part of a slot.
-template <class H, int column_tiles, int parts>
-__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const Inputs<H, column_tiles, parts>& in) {
+// sums += one warp's 16 rows of a chunk * inputs. weights: the warp's part of a slot.
+template <class W, int column_tiles, int parts>
+__device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint8_t* weights, const Inputs<W, column_tiles, parts>& in) {
+  using H = HalfOf<W>;
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint8_t* at = weights + g * 128 + ((half * 4 + t) ^ g % 2 * 4) * 16;
     const uint4 u = *reinterpret_cast<const uint4*>(at), l = *reinterpret_cast<const uint4*>(at + 1024);
+    if constexpr (kIsCode<W>) {
+      const uint32_t upper[4] = {u.x, u.y, u.z, u.w}, lower[4] = {l.x, l.y, l.z, l.w};
 #pragma unroll
-    for (int part = 0; part < parts; ++part) {
+      for (int i = 0; i < 4; ++i) {
+        uint32_t a[4];
+        four_halves<W>(upper[i], a[0], a[2]);
+        four_halves<W>(lower[i], a[1], a[3]);
 #pragma unroll
-      for (int j = 0; j < column_tiles; ++j) {
-        const uint4& x = in.x[part][j][half];
-        mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
-        mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
+        for (int j = 0; j < column_tiles; ++j) {
+          const uint4& x = in.x[0][j][half][i / 2];
+          mma<H>(sums[j][half], a[0], a[1], a[2], a[3], i % 2 ? x.z : x.x, i % 2 ? x.w : x.y);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int part = 0; part < parts; ++part) {
+#pragma unroll
+        for (int j = 0; j < column_tiles; ++j) {
+          const uint4& x = in.x[part][j][half][0];
+          mma<H>(sums[j][half], u.x, l.x, u.y, l.y, x.x, x.y);
+          mma<H>(sums[j][half], u.z, l.z, u.w, l.w, x.z, x.w);
+        }
       }
     }
   }
 }
 
-template <class H, int column_tiles, int parts>
-__device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, uint8_t* ring, Walk& walk, const H* inputs, int pitch) {
+// The scales of a lane's two rows in each chunk, of fp8 with one a chunk: fetched a chunk ahead.
+struct ChunkScales {
+  float next[2];
+  __device__ void fetch(const Output& o, int row, int cols, int col) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      next[i] = __ldg(o.scales + size_t(min(row + int(threadIdx.x) % 32 / 4 + 8 * i, o.rows - 1)) * (cols / o.scale_cols) + col / o.scale_cols);
+  }
+};
+
+// by_chunk: fp8 has a scale a row and chunk; else one a row.
+template <class W, int column_tiles, int parts, bool by_chunk>
+__device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, uint8_t* ring, Walk<W>& walk, const HalfOf<W>* inputs, int pitch) {
+  using H = HalfOf<W>;
+  constexpr int kColumns = kChunk<W>;
   __shared__ float folds[2][kWarps][8 * column_tiles][kTileRows + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const size_t part_stride = size_t(a.p.tokens) * pitch;
   const H* in[column_tiles];
 #pragma unroll
   for (int j = 0; j < column_tiles; ++j)
-    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * 8 : nullptr;
+    in[j] = lane / 4 + 8 * j < a.p.tokens ? inputs + size_t(lane / 4 + 8 * j) * pitch + lane % 4 * (16 / sizeof(W)) : nullptr;
   // A thread's output of a tile: a row of it and a token.
   const int out_row = threadIdx.x % kTileRows, out_token = threadIdx.x / kTileRows;
   // Inputs come from shared memory or a cache: one chunk ahead hides that.
-  Inputs<H, column_tiles, parts> next;
-  next.load(in, part_stride, warp * kChunk < a.p.cols ? warp * kChunk : 0);
+  Inputs<W, column_tiles, parts> next;
+  next.load(in, part_stride, warp * kColumns < a.p.cols ? warp * kColumns : 0);
   int slot = 0, parity = 0, index = tiles.at(0);
   for (int number = 0; index < a.tile_end[a.p.outputs - 1]; index = tiles.at(++number), parity ^= 1) {
     const Tile tile(a, index);
@@ -164,15 +204,30 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, u
     float start = 0;
     if (mine && o.accumulate) start = __ldcg(y);
     if (mine && o.bias) start += o.bias[row];
+    float scale = 1;
+    if (kIsCode<W> && !by_chunk && mine) scale = o.scales[row];
+    ChunkScales scales;
+    if (by_chunk && warp * kColumns < a.p.cols) scales.fetch(o, tile.row, a.p.cols, warp * kColumns);
     float sums[column_tiles][2][4] = {};
-    for (int col = warp * kChunk; col < a.p.cols; col += kWarps * kChunk) {
+    for (int col = warp * kColumns; col < a.p.cols; col += kWarps * kColumns) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
       __syncwarp();
       uint8_t* weights = ring + slot * (kThreads * 64);
-      const Inputs<H, column_tiles, parts> now = next;
-      const int following = col + kWarps * kChunk;
-      next.load(in, part_stride, following < a.p.cols ? following : warp * kChunk);
-      multiply_chunk<H, column_tiles, parts>(sums, weights, now);
+      const Inputs<W, column_tiles, parts> now = next;
+      const int following = col + kWarps * kColumns;
+      next.load(in, part_stride, following < a.p.cols ? following : warp * kColumns);
+      if constexpr (by_chunk) {
+        const float by[2] = {scales.next[0], scales.next[1]};
+        if (following < a.p.cols) scales.fetch(o, tile.row, a.p.cols, following);
+        float some[column_tiles][2][4] = {};
+        multiply_chunk<W, column_tiles, parts>(some, weights, now);
+#pragma unroll
+        for (int j = 0; j < column_tiles; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i) sums[j][0][i] = fmaf(some[j][0][i] + some[j][1][i], by[i / 2], sums[j][0][i]);
+      } else {
+        multiply_chunk<W, column_tiles, parts>(sums, weights, now);
+      }
       __syncwarp();  // all have read what is overwritten now
       walk.copy(shared_address(weights));
       if (++slot == kDepth) slot = 0;
@@ -189,7 +244,7 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, u
       float v = 0;
 #pragma unroll
       for (int i = 0; i < kWarps; ++i) v += fold[i][out_token][out_row];
-      *y = start + v;
+      *y = kIsCode<W> && !by_chunk ? fmaf(v, scale, start) : start + v;
     }
   }
 }
@@ -212,14 +267,15 @@ __device__ inline void place_inputs(const FewArgs& a, H* rows, int pitch) {
 }
 
 // Registers: two blocks of few tokens leave room for a small kernel's between them, such as attention of one sequence.
-template <class H, int column_tiles, int parts, bool in_shared>
-__global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
+template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk>
+__global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_tiles == 1 ? kIsCode<W> ? 96 : 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
+  using H = HalfOf<W>;
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
   uint8_t* ring = dynamic + threadIdx.x / 32 * 2048;
   __shared__ int queue[Tiles::kQueue];
-  Tiles tiles(queue, a.tickets, a.tile_end[a.p.outputs - 1], tiles_ahead(a.p.cols));
-  Walk walk(a, tiles);
+  Tiles tiles(queue, a.tickets, a.tile_end[a.p.outputs - 1], tiles_ahead<W>(a.p.cols));
+  Walk<W> walk(a, tiles);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
   fetch_ahead(a, tiles);
@@ -227,36 +283,36 @@ __global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_til
   if constexpr (in_shared) {
     H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
     place_inputs<H, parts>(a, rows, a.p.cols + kPad);
-    multiply_tiles_of_block<H, column_tiles, parts>(a, tiles, ring, walk, rows, a.p.cols + kPad);
+    multiply_tiles_of_block<W, column_tiles, parts, by_chunk>(a, tiles, ring, walk, rows, a.p.cols + kPad);
   } else {
-    multiply_tiles_of_block<H, column_tiles, parts>(a, tiles, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
+    multiply_tiles_of_block<W, column_tiles, parts, by_chunk>(a, tiles, ring, walk, static_cast<const H*>(a.inputs), a.p.cols);
   }
   if (threadIdx.x == 0) tiles.leave();
 }
 
-template <class H, int column_tiles, int parts, bool in_shared>
+template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk>
 void launch_few_as(CudaContext* c, FewArgs a, size_t inputs) {
   a.tickets = next_tickets(c);
-  const auto kernel = few_kernel<H, column_tiles, parts, in_shared>;
+  const auto kernel = few_kernel<W, column_tiles, parts, in_shared, by_chunk>;
   const size_t shared = kRingBytes + (in_shared ? inputs : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(blocks)), kThreads, shared, kernel, a));
 }
 
-template <class H, int column_tiles, int parts>
+template <class W, int column_tiles, int parts, bool by_chunk>
 void launch_few(CudaContext* c, const FewArgs& a) {
-  const size_t inputs = size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(H);
-  if (inputs <= kInputBytes) launch_few_as<H, column_tiles, parts, true>(c, a, inputs);
-  else launch_few_as<H, column_tiles, parts, false>(c, a, inputs);
+  const size_t inputs = size_t(a.p.tokens) * parts * (a.p.cols + kPad) * sizeof(HalfOf<W>);
+  if (inputs <= kInputBytes) launch_few_as<W, column_tiles, parts, true, by_chunk>(c, a, inputs);
+  else launch_few_as<W, column_tiles, parts, false, by_chunk>(c, a, inputs);
 }
 
-template <class H, int parts>
+template <class W, int parts, bool by_chunk = false>
 void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   FewArgs f{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<H, 1, parts>(c, f);
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<W, 1, parts, by_chunk>(c, f);
   // A deterministic context comes here with any number of tokens.
   f.inputs = c->inputs;
   for (int first = 0; first < p.tokens; first += kFewTokens) {
@@ -264,20 +320,24 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
     some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
     some.x = a.x.from(size_t(first) * size_t(a.x_stride));
     for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
-    prepare_halves(c, type, some, p.cols, parts);
-    if (f.p.tokens <= 8) launch_few<H, 1, parts>(c, f);
-    else launch_few<H, 2, parts>(c, f);
+    prepare_halves(c, kIsCode<W> ? WeightType::kF16 : type, some, p.cols, parts);
+    if (f.p.tokens <= 8) launch_few<W, 1, parts, by_chunk>(c, f);
+    else launch_few<W, 2, parts, by_chunk>(c, f);
   }
 }
 
 }  // namespace
 
-bool few_takes(WeightType type, int cols) noexcept {
-  return (type == WeightType::kF16 || type == WeightType::kBF16) && cols % kChunk == 0;
+bool few_takes(WeightType type, const Product& p) noexcept {
+  constexpr int kCodes = kChunk<E4m3>;
+  if (is_fp8(type)) return p.cols % kCodes == 0 && (p.out[0].scale_cols == p.cols || p.out[0].scale_cols == kCodes);
+  return (type == WeightType::kF16 || type == WeightType::kBF16) && p.cols % kChunk<__half> == 0;
 }
 
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {
-  if (type == WeightType::kF16) {
+  if (is_fp8(type)) {
+    p.out[0].scale_cols == p.cols ? multiply_few_of<E4m3, 1>(c, type, p, a) : multiply_few_of<E4m3, 1, true>(c, type, p, a);
+  } else if (type == WeightType::kF16) {
     c->deterministic ? multiply_few_of<__half, 3>(c, type, p, a) : multiply_few_of<__half, 1>(c, type, p, a);
   } else {
     c->deterministic ? multiply_few_of<__nv_bfloat16, 3>(c, type, p, a) : multiply_few_of<__nv_bfloat16, 1>(c, type, p, a);

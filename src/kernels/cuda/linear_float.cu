@@ -21,6 +21,9 @@ constexpr int kTileThreads = kTile * kDepth / 8;
 constexpr int kFinishBlocks = kTile * kTile / kTileThreads;
 constexpr int kSliceSteps = 3;   // steps of kDepth columns that a block should have at least
 
+// Fp8 of any unit is rows of codes here.
+constexpr WeightType alike(WeightType type) { return is_fp8(type) ? WeightType::kFp8_128 : type; }
+
 struct Inputs {
   const float* x;
   int x_stride;
@@ -30,6 +33,7 @@ struct Inputs {
 template <WeightType type>
 __device__ inline void weights8(const Output& o, int n, int k, int cols, bool whole, float w[8]) {
   if constexpr (is_tiled(type)) tiled8<type>(o.weight, cols, n, k, w);
+  else if constexpr (kIsFp8<type>) fp8_eight(reinterpret_cast<const uint32_t*>(o.weight + size_t(n) * cols + k), o.scales[size_t(n) * (cols / o.scale_cols) + k / o.scale_cols], w);
   else decode8<type>(o.weight + size_t(n) * o.row_bytes, k, cols, whole, w);
 }
 
@@ -174,7 +178,7 @@ int most_rows(const Product& p) {
 void multiply_rows(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept {
   const int blocks = (most_rows(p) + kRowWarps - 1) / kRowWarps;
   const Inputs in{x, x_stride};
-  with_type(type, [&]<WeightType w>() {
+  with_type(alike(type), [&]<WeightType w>() {
     if (p.tokens == 1) {
       rows_kernel<w, 1><<<dim3(blocks, 1, p.outputs), kRowWarps * 32, 0, c->stream>>>(p, in);
     } else {
@@ -191,7 +195,7 @@ void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const flo
   const int wanted = std::min({2 * c->processors / count, int(kPartTiles) / count, steps / kSliceSteps});
   const int slice_steps = (steps + std::max(wanted, 1) - 1) / std::max(wanted, 1), slices = (steps + slice_steps - 1) / slice_steps;
   const dim3 grid(tiles.x, tiles.y, tiles.z * slices);
-  with_type(type, [&]<WeightType w>() {
+  with_type(alike(type), [&]<WeightType w>() {
     tile_kernel<w><<<grid, kTileThreads, 0, c->stream>>>(p, {x, x_stride}, slices, slice_steps * kDepth, c->parts);
   });
   if (slices > 1)

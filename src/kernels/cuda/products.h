@@ -12,6 +12,9 @@ struct Output {
   int rows, y_stride;
   bool accumulate;
   DType y_type = DType::kF32;
+  // Of fp8, whose rows are codes alone: [rows, cols / scale_cols].
+  const float* scales = nullptr;
+  int scale_cols = 0;
   // From column `col` of y on.
   float* y_at(size_t col) const { return reinterpret_cast<float*>(reinterpret_cast<char*>(y) + col * size_t(dtype_bytes(y_type))); }
 };
@@ -31,10 +34,10 @@ void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const flo
 int* next_tickets(CudaContext* c) noexcept;
 
 // From here on, rows of x and the norm's weights are at multiples of 16 bytes.
-// f16 and bf16 rows of whole groups of 64, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
+// f16 and bf16 rows of whole groups of 64, fp8 of 128 with a scale a row or a group, a few tokens: near memory bandwidth. The prologue is done by the kernel or by one
 // before it. Inputs are rounded to the weight's type; deterministic contexts split them into three parts, which hold a float.
 constexpr int kFewTokens = 16;
-bool few_takes(WeightType type, int cols) noexcept;
+bool few_takes(WeightType type, const Product& p) noexcept;
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
 
 // Tiled types (tiled.h), a few tokens, near memory bandwidth: inputs rounded to f16, weights as they are, sums in float32. Any
@@ -46,8 +49,22 @@ void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, cons
 // Rows [begin, end) of a tiled weight as f16 rows of cols, at `to`; begin is a multiple of 16.
 void expand_tiles(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) noexcept;
 
+// fp8 rows [begin, end) as f16 rows of cols, at `to`.
+void expand_fp8(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept;
+
+// The prologue's rows as e4m3 with a scale a row, which is its largest magnitude over 448: codes [T][cols], then scales [T].
+struct Fp8Inputs {
+  const uint8_t* codes;
+  const float* scales;
+};
+bool fp8_rows_take(int cols) noexcept;
+Fp8Inputs prepare_fp8(CudaContext* c, const LinearArgs& a, int cols) noexcept;
+// What the library leaves of a product of codes becomes the product: out = sums * scale of the token * scale of the row, with out's bias
+// and accumulation. sums: [T][rows], or null: out's own y. token_scales null: sums are scaled.
+void finish_fp8(CudaContext* c, const Output& o, int tokens, const float* sums, const float* token_scales) noexcept;
+
 // The type that products of `type` round their inputs to.
-constexpr DType half_of(WeightType type) { return type == WeightType::kBF16 ? DType::kBF16 : DType::kF16; }
+constexpr DType half_of(WeightType type) { return type == WeightType::kBF16 || is_fp8(type) ? DType::kBF16 : DType::kF16; }
 // The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs. a.x may be of that type where there is one part
 // and no norm.
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept;

@@ -153,6 +153,7 @@ KernelTable make_table(int device) {
   t.name = "cuda";
   t.device = device;
   t.half_products = true;
+  t.fp8_inputs = true;
   t.allocate = allocate;
   t.release = release;
   t.allocate_staging = allocate_staging;
@@ -176,6 +177,7 @@ KernelTable make_table(int device) {
   t.pack_rows = 16;
   t.pack = pack;
   t.packed_offset = packed_offset;
+  t.scales_apart = [](WeightType type) noexcept { return is_fp8(type); };
   t.cache_type = [](CacheType type) noexcept { return type.keys != CacheElement::kInt4 && type.keys == type.values; };
   t.activations = activations;
   t.embed = embed;
@@ -202,7 +204,8 @@ const char* fault_text(CudaContext* c) {
 static bool has_kernels(WeightType type) {
   switch (type) {
     case WeightType::kF32: case WeightType::kF16: case WeightType::kBF16: case WeightType::kQ4_0: case WeightType::kQ4_1: case WeightType::kQ5_0:
-    case WeightType::kQ5_1: case WeightType::kQ8_0: case WeightType::kQ4_K: case WeightType::kQ5_K: case WeightType::kQ6_K: return true;
+    case WeightType::kQ5_1: case WeightType::kQ8_0: case WeightType::kQ4_K: case WeightType::kQ5_K: case WeightType::kQ6_K: case WeightType::kFp8_32:
+    case WeightType::kFp8_64: case WeightType::kFp8_128: return true;
     default: return false;
   }
 }
@@ -215,11 +218,19 @@ size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
   if (is_tiled(type)) return pack_tiles(type, rows, cols, src, dst, row_begin, row_end);
   const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
+  if (is_fp8(type)) {
+    const auto* from = static_cast<const uint8_t*>(src) + at;
+    auto* to = static_cast<uint8_t*>(dst) + size_t(row_begin) * size_t(cols);
+    const size_t unit = size_t(side_unit(type)), units = size_t(row_end - row_begin) * size_t(cols) / unit;
+    for (size_t i = 0; i < units; ++i) std::memcpy(to + i * unit, from + i * (unit + 4) + 4, unit);
+    return;
+  }
   std::memcpy(static_cast<char*>(dst) + at, static_cast<const char*>(src) + at, row * size_t(row_end - row_begin));
 }
 
 size_t packed_offset(WeightType type, int, int cols, int row) noexcept {
   if (is_tiled(type)) return size_t((row + kUnitRows - 1) / kUnitRows) * tile_bytes(type, cols);
+  if (is_fp8(type)) return size_t(row) * size_t(cols);
   return size_t(row) * quant::row_bytes(*quant::find_format(type), size_t(cols));
 }
 

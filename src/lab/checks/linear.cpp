@@ -13,11 +13,12 @@ struct LinearCase {
   int tokens, rows, cols;
   Prologue prologue;
   bool bias, accumulate;
+  bool row_scale = false;  // of fp8: one a row
 };
 
 std::string describe(const LinearCase& c) {
   return quant::find_format(c.type)->name + std::string(" T=") + std::to_string(c.tokens) +
-         " N=" + std::to_string(c.rows) + " K=" + std::to_string(c.cols) + " prologue=" + std::to_string(int(c.prologue));
+         " N=" + std::to_string(c.rows) + " K=" + std::to_string(c.cols) + " prologue=" + std::to_string(int(c.prologue)) + (c.row_scale ? " scales of rows" : "");
 }
 
 // Everything a case needs but the backend.
@@ -28,6 +29,7 @@ struct LinearData {
   LinearData(const LinearCase& c, uint64_t seed) {
     Rng rng(seed);
     bytes = random_weight(rng, c.type, c.rows, c.cols);
+    if (c.row_scale) share_scales(c.type, c.rows, c.cols, bytes);
     x_cols = c.prologue == Prologue::kSiluMul || c.prologue == Prologue::kGeluMul ? 2 * c.cols : c.cols;
     x = random_floats(rng, size_t(c.tokens) * x_cols);
     norm = random_floats(rng, size_t(c.cols));
@@ -44,6 +46,8 @@ struct Truth {
   // uniform in +-amax / 254 has a deviation of that over sqrt(3); six deviations, since there are many outputs.
   // Half products: both factors rounded to 11 bits (tf32, f16) are off by at most 2^-11 of themselves, a term by a deviation of
   // 4e-4, and again six; inputs rounded to bf16's 8 bits by at most 2^-8, a term by a deviation of 1.6e-3, and six of those.
+  // Fp8 inputs: e4m3's four bits round a number by at most 2^-4 of itself, by a deviation of 2.6e-2 in the mean, times six; the
+  // smallest ones, by 2^-10 of 2^-8 of the row's largest, which is less.
   // rounding: what results themselves are rounded by.
   double error(const std::vector<float>& got, bool int8_inputs, double float_error = 1e-5, double rounding = 0) const {
     double worst = 0;
@@ -105,7 +109,7 @@ struct LinearRun {
   Packed w;
   OnBackend<float> x, norm, bias;
   LinearRun(const KernelTable& t, const LinearCase& c, const LinearData& d)
-      : t(t), c(c), x_cols(d.x_cols), w(pack_weight(t, c.type, c.rows, c.cols, d.bytes)), x(t, d.x), norm(t, d.norm), bias(t, d.bias) {}
+      : t(t), c(c), x_cols(d.x_cols), w(pack_weight(t, c.type, c.rows, c.cols, d.bytes, c.row_scale)), x(t, d.x), norm(t, d.norm), bias(t, d.bias) {}
 
   // Tokens [begin, end) of the case in one call.
   void call(Context* context, float* y, int begin, int end) const {
@@ -145,8 +149,16 @@ std::vector<LinearCase> shapes() {
     for (int tokens : {1, 2, 3, 7, 8, 9, 16, 17, 40})
       for (int rows : {1, 16, 40, 200})
         for (int cols : {64, 576, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  // Fp8 of one scale a row and of one a block: the same edges, and rows that a library wants and does not.
+  for (bool row_scale : {false, true})
+    for (int tokens : {1, 2, 3, 8, 9, 16, 17, 40, 300})
+      for (int rows : {1, 16, 40, 208})
+        for (int cols : {128, 1152}) cases.push_back({WeightType::kFp8_128, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, row_scale});
+  cases.push_back({WeightType::kFp8_64, 20, 48, 576, Prologue::kNone, false, false, true});
   return cases;
 }
+
+constexpr double kFp8Inputs = 0.16;
 
 // Float sums, int8 inputs and half products, as Truth::error allows them.
 Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
@@ -160,7 +172,8 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
     const ContextPtr context = make_context(t, 2, 320, 2048, deterministic);
     const std::vector<float> y = LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens);
     const bool halves = t.half_products && !deterministic, bf16_inputs = (t.bf16_inputs || halves) && c.type == WeightType::kBF16;
-    keep_worst(v.error, want.error(y, int8_inputs, bf16_inputs ? 1e-2 : halves ? 2.5e-3 : 1e-5));
+    const bool fp8_inputs = !deterministic && t.fp8_inputs && is_fp8(c.type) && (c.row_scale || c.cols == side_unit(c.type));
+    keep_worst(v.error, want.error(y, int8_inputs, fp8_inputs ? kFp8Inputs : bf16_inputs ? 1e-2 : halves ? 2.5e-3 : 1e-5));
   }
   return v;
 }
@@ -170,7 +183,7 @@ Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
   if (!t.activations) return {};
   LinearData d(c, seed);
   const ContextPtr context = make_context(t, 2, 320, 2048, false);
-  const Packed w = pack_weight(t, c.type, c.rows, c.cols, d.bytes);
+  const Packed w = pack_weight(t, c.type, c.rows, c.cols, d.bytes, c.row_scale);
   const DType type = t.activations(context.get(), w.weight, c.tokens);
   if (type == DType::kF32) return {};
   const DType in = c.prologue == Prologue::kRmsNorm ? DType::kF32 : type, out = c.accumulate ? DType::kF32 : type;
@@ -188,7 +201,7 @@ Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
   a.out[0] = {w.weight, c.bias ? bias.data() : nullptr, Array(y.data(), out), c.rows, c.accumulate};
   t.linear(context.get(), a);
   Verdict v;
-  v.error = truth(c, d).error(from_type(out, y.read(context.get())), false, type == DType::kBF16 ? 1e-2 : 2.5e-3,
+  v.error = truth(c, d).error(from_type(out, y.read(context.get())), false, c.row_scale ? kFp8Inputs : type == DType::kBF16 ? 1e-2 : 2.5e-3,
                               out == DType::kF32 ? 0 : out == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048);
   return v;
 }
@@ -201,6 +214,9 @@ std::vector<LinearCase> half_shapes() {
     for (int tokens : {9, 33, 129, 300})
       for (int rows : {16, 40, 200})
         for (int cols : {256, 512, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], false, i++ % 3 == 0});
+  for (int tokens : {9, 33, 129, 300, 640})
+    for (int rows : {16, 48, 208})
+      for (int cols : {256, 2048}) cases.push_back({WeightType::kFp8_128, tokens, rows, cols, prologues[i % 4], false, i++ % 3 == 0, true});
   return cases;
 }
 
@@ -306,7 +322,7 @@ Verdict several_outputs(const KernelTable& t) {
 // then one of them without. A norm's sum is folded over other neighbours, so its bits may differ.
 Verdict reads_in_order(const KernelTable& t, WeightType type, Prologue prologue) {
   const LinearCase c{type, 5, 40, 384, prologue, false, false};
-  if (lacks(t, type)) return {};
+  if (!t.host_memory) return {};  // an order goes with types that devices lack
   LinearData d(c, 21);
   Rng rng(22);
   std::vector<int32_t> order(size_t(c.cols));
@@ -367,7 +383,7 @@ std::vector<KernelCase> cases() {
 SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int tokens, int rows, int cols, bool cold) {
   struct State {
     BackendBuffer weights;  // as a model has them: huge pages and all
-    std::unique_ptr<OnBackend<float>> x, y;
+    std::unique_ptr<OnBackend<float>> x, y, scales;
     LinearArgs args;
     size_t next = 0;
   };
@@ -381,6 +397,11 @@ SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int to
   s->weights = BackendBuffer(t, bytes * (cold ? std::max<size_t>(2, kColdBytes / bytes) : 1));
   for (size_t at = 0; at < s->weights.bytes(); at += bytes)
     if (!s->weights.ok() || !t.load(t.device, s->weights.as<uint8_t>() + at, packed.data(), bytes)) return {};
+  if (t.scales_apart && t.scales_apart(type)) {
+    std::vector<float> scales(size_t(rows) * size_t(cols / side_unit(type)));
+    quant::fp8_scales(type, file.data(), rows, cols, side_unit(type), scales.data());
+    s->scales = std::make_unique<OnBackend<float>>(t, scales);
+  }
   s->x = std::make_unique<OnBackend<float>>(t, random_floats(rng, size_t(tokens) * cols));
   s->y = std::make_unique<OnBackend<float>>(t, std::vector<float>(size_t(tokens) * rows));
   s->args.num_tokens = tokens;
@@ -393,6 +414,7 @@ SpeedRun prepare(const KernelTable& t, Context* context, WeightType type, int to
   run.call = [s, &t, context, type, rows, cols, bytes] {
     const uint8_t* at = s->weights.as<uint8_t>() + s->next++ % (s->weights.bytes() / bytes) * bytes;
     s->args.out[0] = {{type, rows, cols, at, bytes}, nullptr, s->y->data(), rows, false};
+    if (s->scales) s->args.out[0].weight.scales = s->scales->data(), s->args.out[0].weight.scale_cols = side_unit(type);
     t.linear(context, s->args);
   };
   return run;
@@ -414,7 +436,7 @@ std::vector<SpeedCase> speeds() {
 extern const KernelCheck check_linear{
     "linear",
     "float sums: 1e-5 of the terms' root sum of squares; int8 inputs: six deviations of an error uniform in half a quant; half "
-    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-8, half results what they are rounded by; whole numbers as float sums; rows alone, together and shared: no bit",
+    "products: six deviations of 2^-11 a factor, bf16 inputs of 2^-8, fp8 inputs of 2^-4, half results what they are rounded by; whole numbers as float sums; rows alone, together and shared: no bit",
     cases, speeds};
 
 }  // namespace sluice::lab
