@@ -146,8 +146,11 @@ class Builder {
   // Of fp8: one scale for all rows, as if each had its own, by what codes of random bits are in the mean.
   static float row_scale(float deviation) {
     double square = 0;
-    for (int code = 0; code < 127; ++code) square += double(e4m3_to_float(uint8_t(code))) * e4m3_to_float(uint8_t(code));
-    return float(deviation / std::sqrt(square / 127));
+    for (int code = 0; code < 128; ++code) {
+      const double v = e4m3_to_float(uint8_t(std::min(code, 126)));  // what stands for no number became the largest
+      square += v * v;
+    }
+    return float(deviation / std::sqrt(square / 128));
   }
   // Quantised: random bytes, then the scales. Floats: the sum of two uniforms of 16 bits.
   void fill_slice(const quant::WeightFormat& format, uint8_t* out, size_t stream) const {

@@ -1,8 +1,8 @@
 // Attention of sequences with many tokens in the step (prompts): tensor cores by warpgroup. A block takes 128 rows of one
 // sequence and KV head - tokens times the query heads that share it - two warpgroups of 64, and walks the positions in tiles:
-// scores of a tile, online softmax in registers, and the weights, still in registers, times the values. Keys and values come
-// through two stages of shared memory, the next tile under way while this one is computed. Codes of a quantised cache come to a third
-// place, each thread's own, and become f16 in the stages while the tensor cores work. The order is FlashAttention's (Dao,
+// scores of a tile, online softmax in registers, and the weights, still in registers, times the values. A third warpgroup brings keys
+// and values to two stages of shared memory each and, where the cache holds codes, makes them f16 there; barriers in shared memory say what is
+// there and what is done with, so that one warpgroup's softmax runs beside the other's products. The order is FlashAttention's (Dao,
 // arXiv 2307.08691; Shah and others, arXiv 2407.08608); blocks that have most to do are first in the grid.
 #include <algorithm>
 
@@ -15,18 +15,25 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kRows = 128, kThreads = 256;
+constexpr int kRows = 128, kWorkers = 256, kBringers = 128, kThreads = kWorkers + kBringers;
+// Registers of a thread of each kind: all that a processor has.
+constexpr int kWorkerRegisters = 232, kBringerRegisters = 40;
 constexpr float kLog2E = 1.4426950408889634f;
 
 template <int dim>
 struct Sizes {
   static constexpr int kKeys = dim <= 128 ? 128 : 64, kPanels = (dim + 63) / 64, kPieces = dim / 8;
-  static constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32, kPass = kThreads / kLanes;  // threads a row, rows a pass
+  static constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32, kPass = kWorkers / kLanes;  // threads a row of queries, rows a pass
   static constexpr int kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128, kStage = kKeyPanel * kPanels;
   static constexpr int kShared = kQueryPanel * kPanels + 4 * kStage + 1024;  // to begin at a multiple of 1,024
-  // Of codes, 16 bytes a thread and pass.
-  static constexpr int kCodePieces = dim / 16, kCodeLanes = kCodePieces <= 4 ? 4 : kCodePieces <= 8 ? 8 : 16, kCodePass = kThreads / kCodeLanes;
-  static constexpr int kCodePasses = kKeys / kCodePass, kCodeBytes = kCodePasses * kThreads * 16;
+  static constexpr int kCodeBytes = kKeys * (dim <= 64 ? 64 : dim <= 128 ? 128 : 256);  // of codes on their way: 16 bytes a thread and pass
+};
+// How bringers share a tile's rows: pieces of 16 bytes a row, threads a row, rows a pass, passes.
+template <class T, int dim>
+struct Share {
+  static constexpr int kPieces = dim * int(sizeof(T)) / 16, kLanes = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;
+  static constexpr int kPass = kBringers / kLanes, kPasses = Sizes<dim>::kKeys / kPass;
+  static_assert(!kIsCode<T> || kPasses * kBringers * 16 == Sizes<dim>::kCodeBytes);
 };
 
 __device__ inline float exp2_fast(float v) {
@@ -88,12 +95,12 @@ struct Shared {
   __device__ uint8_t* codes(int which) const { return keys(4) + which * Z::kCodeBytes; }  // of keys, of values
 };
 
-// Where the 16 positions of each group of a tile are in the cache, in units of 16 bytes. Blocks are whole groups.
+// Where the 16 positions of each group of a tile are in the cache, in units of 16 bytes. Blocks are whole groups. me: of the bringers.
 template <class T, int dim>
-__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, uint32_t* places) {
-  if (threadIdx.x >= Sizes<dim>::kKeys / 16) return;
-  const int position = min(from + int(threadIdx.x) * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
-  places[threadIdx.x] = uint32_t(row_place<T>(a.batch, a.cache.key_stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim).row / 16);
+__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int me, uint32_t* places) {
+  if (me >= Sizes<dim>::kKeys / 16) return;
+  const int position = min(from + me * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
+  places[me] = uint32_t(row_place<T>(a.batch, a.cache.key_stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim).row / 16);
 }
 
 // What scores and weights of a tile's positions take from their scales: the key's, times what scores are scaled by, and ValueScale.
@@ -101,67 +108,53 @@ template <int dim>
 struct Scales {
   float key[Sizes<dim>::kKeys], log2[Sizes<dim>::kKeys], inverse[Sizes<dim>::kKeys];
 };
-// A thread has a key's scale or a value's: fetched early, placed late.
+// A bringer has a position's two: fetched early, placed late.
+struct TwoScales { float key = 1, value = 1; };
 template <class T, int dim>
-__device__ inline float fetch_scale(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end) {
-  const int position = from + int(threadIdx.x) % 128;
-  if (threadIdx.x % 128 >= Sizes<dim>::kKeys || position >= end) return 1;
-  const bool is_key = threadIdx.x < 128;
-  const int block = position / a.batch.block_tokens;
-  const size_t stride = is_key ? a.cache.key_stride : a.cache.value_stride;
-  return cache_scale(is_key ? a.cache.keys : a.cache.values,
-                     row_place<T>(a.batch, stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim).scale);
+__device__ inline TwoScales fetch_scales(const AttentionArgs& a, const int32_t* blocks, int head, int position, int end, int me) {
+  if (me >= Sizes<dim>::kKeys || position >= end) return {};
+  const int block = blocks[position / a.batch.block_tokens], slot = position % a.batch.block_tokens;
+  return {cache_scale(a.cache.keys, row_place<T>(a.batch, a.cache.key_stride, block, head, a.kv_heads, slot, dim).scale),
+          cache_scale(a.cache.values, row_place<T>(a.batch, a.cache.value_stride, block, head, a.kv_heads, slot, dim).scale)};
 }
 template <int dim>
-__device__ inline void place_scale(float scale, float of_scores, Scales<dim>& to) {
-  const int i = threadIdx.x % 128;
-  if (i >= Sizes<dim>::kKeys) return;
-  if (threadIdx.x < 128) return void(to.key[i] = scale * of_scores);
-  const ValueScale v = value_scale(scale);
-  to.log2[i] = v.log2, to.inverse[i] = v.inverse;
+__device__ inline void place_scales(TwoScales scales, float of_scores, int me, Scales<dim>& to) {
+  if (me >= Sizes<dim>::kKeys) return;
+  const ValueScale v = value_scale(scales.value);
+  to.key[me] = scales.key * of_scores, to.log2[me] = v.log2, to.inverse[me] = v.inverse;
 }
 
-// Positions [from, from + kKeys) of keys or values; zeros from `end` on, since what lies there must not matter. A thread has one
-// piece of every pass-th row, and what depends on the row is a constant or one of places. at(i): where pass i goes.
-template <int lanes, int pieces, int passes, class At>
-__device__ inline void fetch_rows(const void* cache, int row_bytes, const uint32_t* places, int left, At at) {
-  constexpr int kPass = kThreads / lanes;
-  static_assert(kPass % 8 == 0);
-  const int row = int(threadIdx.x) / lanes, c = int(threadIdx.x) % lanes;
-  if (c >= pieces) return;
-  const uint8_t* const base = static_cast<const uint8_t*>(cache) + row % 16 * row_bytes + 16 * c;
-  uint32_t place[passes];
+// A tile of keys or values; zeros from position `left` of it on, since what lies there must not matter. A bringer has one piece of
+// every kPass-th row. To a stage, or codes to the bringer's own place.
+template <class T, int dim>
+__device__ inline void fetch(const void* cache, const uint32_t* places, int left, int me, uint8_t* to) {
+  using S = Share<T, dim>;
+  constexpr int kRowBytes = dim * int(sizeof(T));
+  const int row = me / S::kLanes, c = me % S::kLanes;
+  if (c >= S::kPieces) return;
+  const uint8_t* const base = static_cast<const uint8_t*>(cache) + 16 * c;
+  const uint32_t at = shared_address(to);
 #pragma unroll
-  for (int i = 0; i < passes; ++i) place[i] = kPass >= 16 ? places[i * (kPass / 16) + row / 16] : places[i / 2];
-#pragma unroll
-  for (int i = 0; i < passes; ++i) {
-    const uint8_t* from = base + size_t(place[i]) * 16 + (kPass >= 16 ? 0 : i % 2 * 8 * row_bytes);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at(i)), "l"(from), "r"(i * kPass + row < left ? 16 : 0) : "memory");
+  for (int i = 0; i < S::kPasses; ++i) {
+    const int r = i * S::kPass + row;
+    const int group = S::kPass >= 16 ? i * (S::kPass / 16) + row / 16 : i * S::kPass / 16, in_group = S::kPass >= 16 ? row % 16 : i * S::kPass % 16 + row;
+    const uint8_t* from = base + size_t(places[group]) * 16 + in_group * kRowBytes;
+    const uint32_t there = at + (kIsCode<T> ? uint32_t(i * kBringers + me) * 16 : piece_at(r, c, Sizes<dim>::kKeyPanel));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from), "r"(r < left ? 16 : 0) : "memory");
   }
 }
+// A bringer's codes to a stage, as f16.
 template <class T, int dim>
-__device__ inline void fetch(const void* cache, const uint32_t* places, int from, int end, uint8_t* to) {
-  using Z = Sizes<dim>;
-  if constexpr (kIsCode<T>) {
-    const uint32_t own = shared_address(to) + threadIdx.x * 16;
-    fetch_rows<Z::kCodeLanes, Z::kCodePieces, Z::kCodePasses>(cache, dim, places, end - from, [&](int i) { return own + i * kThreads * 16; });
-  } else {
-    const uint32_t first = shared_address(to) + piece_at(int(threadIdx.x) / Z::kLanes, int(threadIdx.x) % Z::kLanes, Z::kKeyPanel);
-    fetch_rows<Z::kLanes, Z::kPieces, Z::kKeys / Z::kPass>(cache, 2 * dim, places, end - from, [&](int i) { return first + i * Z::kPass * 128; });
-  }
-}
-// This thread's codes to a stage, as f16.
-template <class T, int dim>
-__device__ inline void unpack(const uint8_t* codes, uint8_t* to) {
-  using Z = Sizes<dim>;
-  const int row = int(threadIdx.x) / Z::kCodeLanes, c = int(threadIdx.x) % Z::kCodeLanes;
-  if (c >= Z::kCodePieces) return;
-#pragma unroll
-  for (int i = 0; i < Z::kCodePasses; ++i) {
-    const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * kThreads + threadIdx.x) * 16);
-    const int r = row + i * Z::kCodePass;
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c, Z::kKeyPanel)) = eight_halves<T>({v.x, v.y});
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + 1, Z::kKeyPanel)) = eight_halves<T>({v.z, v.w});
+__device__ inline void unpack(const uint8_t* codes, int me, uint8_t* to) {
+  using S = Share<T, dim>;
+  const int row = me / S::kLanes, c = me % S::kLanes;
+  if (c >= S::kPieces) return;
+#pragma unroll 4
+  for (int i = 0; i < S::kPasses; ++i) {
+    const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * kBringers + me) * 16);
+    const int r = row + i * S::kPass;
+    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c, Sizes<dim>::kKeyPanel)) = eight_halves<T>({v.x, v.y});
+    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + 1, Sizes<dim>::kKeyPanel)) = eight_halves<T>({v.z, v.w});
   }
 }
 __device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
@@ -331,139 +324,175 @@ struct Tile {
   }
 };
 
-template <class T, int dim>
-__global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __grid_constant__ AttentionArgs a) {
-  using Z = Sizes<dim>;
-  using H = HalfOf<T>;
-  constexpr bool kCoded = kIsCode<T>;
-  extern __shared__ uint8_t raw[];
-  let_next_begin();
-  Work work;
-  if (!find_work(a, work)) {  // as in attention_few.cu, one block waits for all that have nothing to do
-    if (blockIdx.x == 0 && blockIdx.y == 0) wait_for_previous();
-    return;
-  }
-  wait_for_previous();
-  const Shared<dim> shared(raw);
-  const int group = a.q_heads / a.kv_heads, head = blockIdx.y, token = a.batch.query_begin[work.sequence];
-  const int tokens = a.batch.query_begin[work.sequence + 1] - token, rows = tokens * group;
-  const int start = a.batch.kv_len[work.sequence] - tokens;  // position of the sequence's first token in the step
-  const int32_t* blocks = a.batch.block_ids + a.batch.block_begin[work.sequence];
-  const int lowest = start + work.row / group, end = start + (min(work.row + kRows, rows) - 1) / group + 1;
-  const int begin = a.window > 0 ? max(0, lowest - a.window + 1) / Z::kKeys * Z::kKeys : 0;
-  const float scale = a.softcap > 0 ? kLog2E : a.scale * kLog2E;
+// What all of a block know.
+struct Task {
+  const int32_t* blocks;
+  int head, token, row, rows, start, lowest, begin, end, tiles;
+};
+// Of keys' stages and of values': what a bringer says is there, and workers are done with.
+struct Barriers {
+  uint64_t keys_here[2], values_here[2], keys_done[2], values_done[2];
+};
 
-  const int in_group = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-  const int row[2] = {work.row + in_group, work.row + in_group + 8};
+template <class T, int dim>
+__device__ inline void bring(const AttentionArgs& a, const Task& t, const Shared<dim>& shared, Barriers& b, Scales<kIsCode<T> ? dim : 64>* scales) {
+  using Z = Sizes<dim>;
+  __shared__ uint32_t places[4][8];
+  const int me = int(threadIdx.x) - kWorkers;
+  const auto left = [&](int n) { return t.end - t.begin - n * Z::kKeys; };
+  const auto find = [&](int n) { if (n < t.tiles) find_places<T, dim>(a, t.blocks, t.head, t.begin + n * Z::kKeys, t.end, me, places[n % 4]); };
+  const auto meet_bringers = [] { asm volatile("bar.sync 2, %0;" ::"n"(kBringers) : "memory"); };
+  // A stage is free again once it was used n / 2 times.
+  const auto wait_done = [&](uint64_t* done, int n) { if (n >= 2) barrier_wait(done + n % 2, (n / 2 - 1) % 2); };
+  find(0), find(1);
+  meet_bringers();
+  if constexpr (kIsCode<T>) {
+    const float of_scores = a.softcap > 0 ? a.scale : a.scale * kLog2E;
+    const auto fetch_codes = [&](const void* cache, int n, int which) {
+      if (n >= 0 && n < t.tiles) fetch<T, dim>(cache, places[n % 4], left(n), me, shared.codes(which));
+    };
+    const auto scales_of = [&](int n) { return n < t.tiles ? fetch_scales<T, dim>(a, t.blocks, t.head, t.begin + n * Z::kKeys + me, t.end, me) : TwoScales{}; };
+    TwoScales next = scales_of(0);
+    fetch_codes(a.cache.keys, 0, 0);
+    fetch_commit();
+    for (int n = 0; n <= t.tiles; ++n) {  // keys of n, values of n - 1
+      find(n + 2);
+      fetch_wait<0>();
+      if (n < t.tiles) {
+        wait_done(b.keys_done, n);
+        unpack<T, dim>(shared.codes(0), me, shared.keys(n % 2));
+        place_scales<dim>(next, of_scores, me, scales[n % 2]);
+        publish_shared();
+        barrier_arrive(b.keys_here + n % 2);
+        next = scales_of(n + 1);
+      }
+      if (n > 0) {
+        wait_done(b.values_done, n - 1);
+        unpack<T, dim>(shared.codes(1), me, shared.values((n - 1) % 2));
+        publish_shared();
+        barrier_arrive(b.values_here + (n - 1) % 2);
+      }
+      fetch_codes(a.cache.keys, n + 1, 0), fetch_codes(a.cache.values, n, 1);
+      fetch_commit();
+      meet_bringers();  // places of n + 2 are known
+    }
+  } else {
+    // Keys of n set out, what the step before sent is here by now, then values of n - 1, whose stage is free last.
+    for (int n = 0; n <= t.tiles + 1; ++n) {
+      find(n + 2);
+      if (n < t.tiles) {
+        wait_done(b.keys_done, n);
+        fetch<T, dim>(a.cache.keys, places[n % 4], left(n), me, shared.keys(n % 2));
+      }
+      fetch_commit();
+      fetch_wait<1>();
+      publish_shared();
+      if (n > 0 && n - 1 < t.tiles) barrier_arrive(b.keys_here + (n - 1) % 2);
+      if (n > 1) barrier_arrive(b.values_here + (n - 2) % 2);
+      if (n > 0 && n <= t.tiles) {
+        wait_done(b.values_done, n - 1);
+        fetch<T, dim>(a.cache.values, places[(n - 1) % 4], left(n - 1), me, shared.values((n - 1) % 2));
+      }
+      fetch_commit();
+      meet_bringers();
+    }
+  }
+}
+
+template <class T, int dim>
+__device__ inline void work(const AttentionArgs& a, const Task& t, const Shared<dim>& shared, Barriers& b, const Scales<kIsCode<T> ? dim : 64>* scales) {
+  using Z = Sizes<dim>;
+  constexpr bool kCoded = kIsCode<T>;
+  const int group = a.q_heads / a.kv_heads, in_group = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
+  const int row[2] = {t.row + in_group, t.row + in_group + 8};
+  const float scale = kCoded ? 1 : a.softcap > 0 ? kLog2E : a.scale * kLog2E;
   int last[2], first[2];
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    last[i] = start + row[i] / group;
+    last[i] = t.start + row[i] / group;
     first[i] = a.window > 0 ? last[i] - a.window + 1 : 0;
   }
+  place_queries<T, dim>(a, t.token, t.head, t.row, t.rows, shared.queries());
+  publish_shared();
+  meet<kWorkers>();
   const uint32_t queries = shared_address(shared.queries()) + threadIdx.x / 128 * 64 * 128;
-  Tile<H, dim> tile;
+  Tile<HalfOf<T>, dim> tile;
   tile.begin();
-  __shared__ Scales<kCoded ? dim : 64> scales[kCoded ? 2 : 1];
+  const auto here = [&](uint64_t* of, int n) { barrier_wait(of + n % 2, n / 2 % 2); };
+  const auto done = [&](uint64_t* of, int n) { if (threadIdx.x % 32 == 0) barrier_arrive(of + n % 2); };
+  // Of tile n, whose scores are here; the tile's keys are done with, and the scales behind them.
   const auto weigh = [&](int n) {
-    const int from = begin + n * Z::kKeys;
+    const int from = t.begin + n * Z::kKeys;
     if constexpr (kCoded) tile.take_scales(scales[n % 2], a.softcap);
     else if (a.softcap > 0) tile.cap(a.scale, a.softcap);
-    if (from + Z::kKeys - 1 > lowest || (a.window > 0 && from < end - a.window)) tile.hide(from, last, first);
-    if constexpr (kCoded) tile.template weigh<true>(1, scales[n % 2].inverse);
-    else tile.template weigh<false>(scale, nullptr);
-  };
-  // Keys are fetched two tiles ahead of the values' products, values one; a tile's number mod 2 is its stage.
-  __shared__ uint32_t places[4][8];
-  const int tiles = (end - begin + Z::kKeys - 1) / Z::kKeys;
-  const auto find = [&](int n) { if (n < tiles) find_places<T, dim>(a, blocks, head, begin + n * Z::kKeys, end, places[n % 4]); };
-  const auto fetch_keys = [&](int n) {
-    if (n < tiles) fetch<T, dim>(a.cache.keys, places[n % 4], begin + n * Z::kKeys, end, kCoded ? shared.codes(0) : shared.keys(n % 2));
-  };
-  const auto fetch_values = [&](int n) {
-    if (n < tiles) fetch<T, dim>(a.cache.values, places[n % 4], begin + n * Z::kKeys, end, kCoded ? shared.codes(1) : shared.values(n % 2));
-  };
-  const auto arrive = [&] {  // what was fetched is here for all, and all are done with what was computed
-    fetch_wait<0>();
-    publish_shared();
-    __syncthreads();
-  };
-  if constexpr (kCoded) {
-    // Codes are a tile further ahead: they come while the tile before them becomes f16, and both while a third is computed.
-    const float of_scores = a.softcap > 0 ? a.scale : a.scale * kLog2E;
-    const auto scale_of = [&](int n) { return n < tiles ? fetch_scale<T, dim>(a, blocks, head, begin + n * Z::kKeys, end) : 1.0f; };
-    const auto unpack_keys = [&](int n) { if (n < tiles) unpack<T, dim>(shared.codes(0), shared.keys(n % 2)); };
-    const auto unpack_values = [&](int n) { if (n < tiles) unpack<T, dim>(shared.codes(1), shared.values(n % 2)); };
-    const auto arrive_unpacked = [&] {
-      publish_shared();
-      __syncthreads();
-    };
-    find(0), find(1), find(2), find(3);
-    for (int n = 0; n < 2; ++n) place_scale<dim>(scale_of(n), of_scores, scales[n]);
-    __syncthreads();
-    fetch_keys(0), fetch_values(0);
-    fetch_commit();
-    place_queries<T, dim>(a, token, head, work.row, rows, shared.queries());
-    fetch_wait<0>();
-    unpack_keys(0), unpack_values(0);
-    fetch_keys(1), fetch_values(1);
-    fetch_commit();
-    arrive_unpacked();
-    tile.score(queries, shared_address(shared.keys(0)));
-    fetch_wait<0>();
-    unpack_keys(1);
-    fetch_keys(2);
-    fetch_commit();
-    products_wait<0>();
-    weigh(0);
-    tile.settle();
-    for (int n = 0; n + 1 < tiles; ++n) {
-      arrive_unpacked();
-      tile.score(queries, shared_address(shared.keys((n + 1) % 2)));
-      tile.add_values(shared_address(shared.values(n % 2)));
-      const float next_scale = scale_of(n + 2);
-      fetch_wait<0>();
-      unpack_keys(n + 2), unpack_values(n + 1);
-      fetch_keys(n + 3), fetch_values(n + 2);
-      fetch_commit();
-      find(n + 4);
-      place_scale<dim>(next_scale, of_scores, scales[n % 2]);
-      products_wait<1>();
-      weigh(n + 1);
-      products_wait<0>();
-      tile.settle();
+    if constexpr (!kCoded) done(b.keys_done, n);
+    if (from + Z::kKeys - 1 > t.lowest || (a.window > 0 && from < t.end - a.window)) tile.hide(from, last, first);
+    tile.template weigh<kCoded>(scale, kCoded ? scales[n % 2].inverse : nullptr);
+    if constexpr (kCoded) {
+      __syncwarp();
+      done(b.keys_done, n);
     }
-    publish_shared();
-  } else {
-    find(0), find(1), find(2);
-    __syncthreads();
-    fetch_keys(0);
-    fetch_commit();
-    place_queries<T, dim>(a, token, head, work.row, rows, shared.queries());
-    arrive();
-    fetch_keys(1), fetch_values(0);
-    fetch_commit();
-    tile.score(queries, shared_address(shared.keys(0)));
+  };
+  here(b.keys_here, 0);
+  tile.score(queries, shared_address(shared.keys(0)));
+  products_wait<0>();
+  weigh(0);
+  tile.settle();
+  for (int n = 0; n + 1 < t.tiles; ++n) {
+    here(b.keys_here, n + 1);
+    tile.score(queries, shared_address(shared.keys((n + 1) % 2)));
+    here(b.values_here, n);
+    tile.add_values(shared_address(shared.values(n % 2)));
+    products_wait<1>();
+    weigh(n + 1);
     products_wait<0>();
-    weigh(0);
+    done(b.values_done, n);
     tile.settle();
-    for (int n = 0; n + 1 < tiles; ++n) {
-      arrive();
-      fetch_keys(n + 2), fetch_values(n + 1);
-      fetch_commit();
-      find(n + 3);
-      tile.score(queries, shared_address(shared.keys((n + 1) % 2)));
-      tile.add_values(shared_address(shared.values(n % 2)));
-      products_wait<1>();
-      weigh(n + 1);
-      products_wait<0>();
-      tile.settle();
+  }
+  here(b.values_here, t.tiles - 1);
+  tile.add_values(shared_address(shared.values((t.tiles - 1) % 2)));
+  products_wait<0>();
+  tile.store(a, t.token, t.head, row, t.rows);
+}
+
+template <class T, int dim>
+__global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __grid_constant__ AttentionArgs a) {
+  constexpr bool kCoded = kIsCode<T>;
+  extern __shared__ uint8_t raw[];
+  __shared__ Barriers barriers;
+  __shared__ Scales<kCoded ? dim : 64> scales[kCoded ? 2 : 1];
+  let_next_begin();
+  Work work_here;
+  if (!find_work(a, work_here)) {  // as in attention_few.cu, one block waits for all that have nothing to do
+    if (blockIdx.x == 0 && blockIdx.y == 0) wait_for_previous();
+    return;
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 2; ++i) {
+      barrier_init(barriers.keys_here + i, kBringers), barrier_init(barriers.values_here + i, kBringers);
+      barrier_init(barriers.keys_done + i, kWorkers / 32), barrier_init(barriers.values_done + i, kWorkers / 32);
     }
   }
-  arrive();
-  tile.add_values(shared_address(shared.values((tiles - 1) % 2)));
-  products_wait<0>();
-  tile.store(a, token, head, row, rows);
+  __syncthreads();
+  wait_for_previous();
+  const Shared<dim> shared(raw);
+  const int group = a.q_heads / a.kv_heads;
+  Task t;
+  t.blocks = a.batch.block_ids + a.batch.block_begin[work_here.sequence];
+  t.head = blockIdx.y, t.row = work_here.row, t.token = a.batch.query_begin[work_here.sequence];
+  const int tokens = a.batch.query_begin[work_here.sequence + 1] - t.token;
+  t.rows = tokens * group;
+  t.start = a.batch.kv_len[work_here.sequence] - tokens;  // position of the sequence's first token in the step
+  t.lowest = t.start + t.row / group, t.end = t.start + (min(t.row + kRows, t.rows) - 1) / group + 1;
+  t.begin = a.window > 0 ? max(0, t.lowest - a.window + 1) / Sizes<dim>::kKeys * Sizes<dim>::kKeys : 0;
+  t.tiles = (t.end - t.begin + Sizes<dim>::kKeys - 1) / Sizes<dim>::kKeys;
+  if (threadIdx.x >= kWorkers) {
+    registers_give<kBringerRegisters>();
+    bring<T, dim>(a, t, shared, barriers, scales);
+  } else {
+    registers_take<kWorkerRegisters>();
+    work<T, dim>(a, t, shared, barriers, scales);
+  }
 }
 
 template <class T, int dim>

@@ -23,4 +23,18 @@ __device__ inline void copy_once(uint32_t to, const void* from, uint64_t policy)
 template <int threads>
 __device__ inline void meet() { asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory"); }
 
+// A barrier in shared memory that some threads arrive at and others wait for; phases count from 0, and a wait names its phase's parity.
+__device__ inline void barrier_init(uint64_t* b, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
+}
+__device__ inline void barrier_arrive(uint64_t* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+__device__ inline void barrier_wait(uint64_t* b, int parity) {
+  asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(shared_address(b)), "r"(parity) : "memory");
+}
+// How many registers each thread of this warpgroup has from here on.
+template <int n> __device__ inline void registers_give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n)); }
+template <int n> __device__ inline void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n)); }
+
 }  // namespace sluice::kernels::cuda
