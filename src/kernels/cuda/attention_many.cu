@@ -27,6 +27,7 @@ struct Sizes {
   static constexpr int kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128, kStage = kKeyPanel * kPanels;
   static constexpr int kShared = kQueryPanel * kPanels + 4 * kStage + 1024;  // to begin at a multiple of 1,024
   static constexpr int kCodeBytes = kKeys * (dim <= 64 ? 64 : dim <= 128 ? 128 : 256);  // of codes on their way: 16 bytes a thread and pass
+  static constexpr int kCodeTiles = dim <= 128 ? 3 : 1;  // of keys and of values in turn, as many as there is room for
 };
 // How bringers share a tile's rows: pieces of 16 bytes a row, threads a row, rows a pass, passes.
 template <class T, int dim>
@@ -92,15 +93,18 @@ struct Shared {
   __device__ uint8_t* queries() const { return base; }
   __device__ uint8_t* keys(int stage) const { return base + Z::kQueryPanel * Z::kPanels + stage * Z::kStage; }
   __device__ uint8_t* values(int stage) const { return keys(2 + stage); }
-  __device__ uint8_t* codes(int which) const { return keys(4) + which * Z::kCodeBytes; }  // of keys, of values
+  __device__ uint8_t* codes(int which) const { return keys(4) + which * Z::kCodeBytes; }
 };
 
-// Where the 16 positions of each group of a tile are in the cache, in units of 16 bytes. Blocks are whole groups. me: of the bringers.
+// Where the 16 positions of each group of a tile are in the cache, and their scales, in units of 16 bytes. Blocks are whole groups. me: of
+// the bringers.
+struct Places { uint32_t row[8], scale[8]; };
 template <class T, int dim>
-__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int me, uint32_t* places) {
+__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int me, Places& places) {
   if (me >= Sizes<dim>::kKeys / 16) return;
   const int position = min(from + me * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
-  places[me] = uint32_t(row_place<T>(a.batch, a.cache.key_stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim).row / 16);
+  const RowPlace at = row_place<T>(a.batch, a.cache.key_stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim);
+  places.row[me] = uint32_t(at.row / 16), places.scale[me] = uint32_t(at.scale / 16);
 }
 
 // What scores and weights of a tile's positions take from their scales: the key's, times what scores are scaled by, and ValueScale.
@@ -108,26 +112,27 @@ template <int dim>
 struct Scales {
   float key[Sizes<dim>::kKeys], log2[Sizes<dim>::kKeys], inverse[Sizes<dim>::kKeys];
 };
-// A bringer has a position's two: fetched early, placed late.
-struct TwoScales { float key = 1, value = 1; };
-template <class T, int dim>
-__device__ inline TwoScales fetch_scales(const AttentionArgs& a, const int32_t* blocks, int head, int position, int end, int me) {
-  if (me >= Sizes<dim>::kKeys || position >= end) return {};
-  const int block = blocks[position / a.batch.block_tokens], slot = position % a.batch.block_tokens;
-  return {cache_scale(a.cache.keys, row_place<T>(a.batch, a.cache.key_stride, block, head, a.kv_heads, slot, dim).scale),
-          cache_scale(a.cache.values, row_place<T>(a.batch, a.cache.value_stride, block, head, a.kv_heads, slot, dim).scale)};
-}
+// Scales of a tile as they lie in the cache, and what becomes of them; a bringer has a position.
 template <int dim>
-__device__ inline void place_scales(TwoScales scales, float of_scores, int me, Scales<dim>& to) {
+__device__ inline void fetch_scales(const void* cache, const Places& places, int me, uint16_t* to) {
+  if (me >= Sizes<dim>::kKeys / 8) return;
+  const auto* from = static_cast<const uint8_t*>(cache) + size_t(places.scale[me / 2]) * 16 + me % 2 * 16;
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 16;" ::"r"(shared_address(to + 8 * me)), "l"(from) : "memory");
+}
+__device__ inline float scale_of(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
+// left: positions of the tile that there are.
+template <int dim>
+__device__ inline void place_scales(const uint16_t* keys, const uint16_t* values, float of_scores, int left, int me, Scales<dim>& to) {
   if (me >= Sizes<dim>::kKeys) return;
-  const ValueScale v = value_scale(scales.value);
-  to.key[me] = scales.key * of_scores, to.log2[me] = v.log2, to.inverse[me] = v.inverse;
+  const bool there = me < left;
+  const ValueScale v = value_scale(there ? scale_of(values[me]) : 1.0f);
+  to.key[me] = there ? scale_of(keys[me]) * of_scores : 0.0f, to.log2[me] = v.log2, to.inverse[me] = v.inverse;
 }
 
 // A tile of keys or values; zeros from position `left` of it on, since what lies there must not matter. A bringer has one piece of
 // every kPass-th row. To a stage, or codes to the bringer's own place.
 template <class T, int dim>
-__device__ inline void fetch(const void* cache, const uint32_t* places, int left, int me, uint8_t* to) {
+__device__ inline void fetch(const void* cache, const Places& places, int left, int me, uint8_t* to) {
   using S = Share<T, dim>;
   constexpr int kRowBytes = dim * int(sizeof(T));
   const int row = me / S::kLanes, c = me % S::kLanes;
@@ -138,7 +143,7 @@ __device__ inline void fetch(const void* cache, const uint32_t* places, int left
   for (int i = 0; i < S::kPasses; ++i) {
     const int r = i * S::kPass + row;
     const int group = S::kPass >= 16 ? i * (S::kPass / 16) + row / 16 : i * S::kPass / 16, in_group = S::kPass >= 16 ? row % 16 : i * S::kPass % 16 + row;
-    const uint8_t* from = base + size_t(places[group]) * 16 + in_group * kRowBytes;
+    const uint8_t* from = base + size_t(places.row[group]) * 16 + in_group * kRowBytes;
     const uint32_t there = at + (kIsCode<T> ? uint32_t(i * kBringers + me) * 16 : piece_at(r, c, Sizes<dim>::kKeyPanel));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from), "r"(r < left ? 16 : 0) : "memory");
   }
@@ -247,15 +252,17 @@ struct Tile {
   }
   // Of codes: scores as powers of two, the values' scales in them.
   __device__ void take_scales(const Scales<dim>& s, float softcap) {
+    const int lane = threadIdx.x % 4 * 2;
+    if (softcap > 0) {  // apart: a branch for each score would cost more than the products
+#pragma unroll
+      for (int i = 0; i < Z::kKeys / 2; ++i) scores[i] = softcap * kLog2E * tanhf(scores[i] * s.key[i / 4 * 8 + lane + i % 2] / softcap) + s.log2[i / 4 * 8 + lane + i % 2];
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < Z::kKeys / 2; i += 4) {
-      const int at = i / 4 * 8 + threadIdx.x % 4 * 2;
-      const float2 key = *reinterpret_cast<const float2*>(s.key + at), log2 = *reinterpret_cast<const float2*>(s.log2 + at);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        const float by = k % 2 ? key.y : key.x, plus = k % 2 ? log2.y : log2.x;
-        scores[i + k] = softcap > 0 ? fmaf(softcap * kLog2E, tanhf(scores[i + k] * by / softcap), plus) : fmaf(scores[i + k], by, plus);
-      }
+      const float2 key = *reinterpret_cast<const float2*>(s.key + i * 2 + lane), plus = *reinterpret_cast<const float2*>(s.log2 + i * 2 + lane);
+      scores[i] = fmaf(scores[i], key.x, plus.x), scores[i + 1] = fmaf(scores[i + 1], key.y, plus.y);
+      scores[i + 2] = fmaf(scores[i + 2], key.x, plus.x), scores[i + 3] = fmaf(scores[i + 3], key.y, plus.y);
     }
   }
   // Scores become weights, 2^(scale * (score - highest)); what was summed before has to shrink to match. inverse: of values' scales,
@@ -276,10 +283,17 @@ struct Tile {
       total[row] *= shrink[row];
     }
 #pragma unroll
-    for (int i = 0; i < Z::kKeys / 2; ++i) {
-      scores[i] = exp2_fast(fmaf(scores[i], scale, -base[i / 2 % 2]));
-      if constexpr (coded) total[i / 2 % 2] = fmaf(scores[i], inverse[i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2], total[i / 2 % 2]);
-      else total[i / 2 % 2] += scores[i];
+    for (int i = 0; i < Z::kKeys / 2; i += 4) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) scores[i + k] = exp2_fast(coded ? scores[i + k] - base[k / 2] : fmaf(scores[i + k], scale, -base[k / 2]));
+      if constexpr (coded) {
+        const float2 by = *reinterpret_cast<const float2*>(inverse + i * 2 + threadIdx.x % 4 * 2);
+        total[0] = fmaf(scores[i], by.x, fmaf(scores[i + 1], by.y, total[0]));
+        total[1] = fmaf(scores[i + 2], by.x, fmaf(scores[i + 3], by.y, total[1]));
+      } else {
+#pragma unroll
+        for (int k = 0; k < 4; ++k) total[k / 2] += scores[i + k];
+      }
     }
   }
   // No products may be under way.
@@ -337,44 +351,48 @@ struct Barriers {
 template <class T, int dim>
 __device__ inline void bring(const AttentionArgs& a, const Task& t, const Shared<dim>& shared, Barriers& b, Scales<kIsCode<T> ? dim : 64>* scales) {
   using Z = Sizes<dim>;
-  __shared__ uint32_t places[4][8];
+  __shared__ Places places[4];
   const int me = int(threadIdx.x) - kWorkers;
   const auto left = [&](int n) { return t.end - t.begin - n * Z::kKeys; };
   const auto find = [&](int n) { if (n < t.tiles) find_places<T, dim>(a, t.blocks, t.head, t.begin + n * Z::kKeys, t.end, me, places[n % 4]); };
   const auto meet_bringers = [] { asm volatile("bar.sync 2, %0;" ::"n"(kBringers) : "memory"); };
   // A stage is free again once it was used n / 2 times.
   const auto wait_done = [&](uint64_t* done, int n) { if (n >= 2) barrier_wait(done + n % 2, (n / 2 - 1) % 2); };
-  find(0), find(1);
+  find(0), find(1), find(2);
   meet_bringers();
   if constexpr (kIsCode<T>) {
+    // Codes of keys and values in turn: number 2 n is of tile n's keys, 2 n + 1 of its values. All places but one are on their way while
+    // that one is unpacked; scales come with both.
+    constexpr int kAway = Z::kCodeTiles - 1;
+    __shared__ __align__(16) uint16_t raw_scales[4][2][Z::kKeys];
     const float of_scores = a.softcap > 0 ? a.scale : a.scale * kLog2E;
-    const auto fetch_codes = [&](const void* cache, int n, int which) {
-      if (n >= 0 && n < t.tiles) fetch<T, dim>(cache, places[n % 4], left(n), me, shared.codes(which));
-    };
-    const auto scales_of = [&](int n) { return n < t.tiles ? fetch_scales<T, dim>(a, t.blocks, t.head, t.begin + n * Z::kKeys + me, t.end, me) : TwoScales{}; };
-    TwoScales next = scales_of(0);
-    fetch_codes(a.cache.keys, 0, 0);
-    fetch_commit();
-    for (int n = 0; n <= t.tiles; ++n) {  // keys of n, values of n - 1
-      find(n + 2);
-      fetch_wait<0>();
+    const auto fetch_codes = [&](int number) {
+      const int n = number / 2, which = number % 2;
       if (n < t.tiles) {
-        wait_done(b.keys_done, n);
-        unpack<T, dim>(shared.codes(0), me, shared.keys(n % 2));
-        place_scales<dim>(next, of_scores, me, scales[n % 2]);
-        publish_shared();
-        barrier_arrive(b.keys_here + n % 2);
-        next = scales_of(n + 1);
+        const void* cache = which ? a.cache.values : a.cache.keys;
+        fetch<T, dim>(cache, places[n % 4], left(n), me, shared.codes(number % Z::kCodeTiles));
+        // A key's tile is unpacked with the scales of its values, so both come with it.
+        if (!which) fetch_scales<dim>(a.cache.keys, places[n % 4], me, raw_scales[n % 4][0]), fetch_scales<dim>(a.cache.values, places[n % 4], me, raw_scales[n % 4][1]);
       }
-      if (n > 0) {
-        wait_done(b.values_done, n - 1);
-        unpack<T, dim>(shared.codes(1), me, shared.values((n - 1) % 2));
-        publish_shared();
-        barrier_arrive(b.values_here + (n - 1) % 2);
-      }
-      fetch_codes(a.cache.keys, n + 1, 0), fetch_codes(a.cache.values, n, 1);
       fetch_commit();
-      meet_bringers();  // places of n + 2 are known
+    };
+    for (int i = 0; i < kAway; ++i) fetch_codes(i);
+    for (int n = 0; n < t.tiles; ++n) {
+      fetch_codes(2 * n + kAway);
+      fetch_wait<kAway>();
+      meet_bringers();  // scales were brought by others; places of n + 2 are known
+      wait_done(b.keys_done, n);
+      unpack<T, dim>(shared.codes(2 * n % Z::kCodeTiles), me, shared.keys(n % 2));
+      place_scales<dim>(raw_scales[n % 4][0], raw_scales[n % 4][1], of_scores, left(n), me, scales[n % 2]);
+      publish_shared();
+      barrier_arrive(b.keys_here + n % 2);
+      find(n + 3);
+      fetch_codes(2 * n + 1 + kAway);
+      fetch_wait<kAway>();
+      wait_done(b.values_done, n);
+      unpack<T, dim>(shared.codes((2 * n + 1) % Z::kCodeTiles), me, shared.values(n % 2));
+      publish_shared();
+      barrier_arrive(b.values_here + n % 2);
     }
   } else {
     // Keys of n set out, what the step before sent is here by now, then values of n - 1, whose stage is free last.
@@ -498,7 +516,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
 template <class T, int dim>
 void launch_many(CudaContext* c, const AttentionArgs& a) {
   const auto kernel = many_attention_kernel<T, dim>;
-  constexpr int kShared = Sizes<dim>::kShared + (kIsCode<T> ? 2 * Sizes<dim>::kCodeBytes : 0);
+  constexpr int kShared = Sizes<dim>::kShared + (kIsCode<T> ? Sizes<dim>::kCodeTiles * Sizes<dim>::kCodeBytes : 0);
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
   const int group = a.q_heads / a.kv_heads;
   const int sequences = a.batch.num_prompts > 0 ? a.batch.num_prompts : a.batch.num_sequences;
