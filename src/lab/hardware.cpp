@@ -17,7 +17,7 @@ namespace {
 constexpr double kBandwidthShare = 0.85, kComputeShare = 0.65;
 
 Hardware preset(const char* name, const char* source, double gb_s, double tflop_s, double overhead_us, double gib) {
-  return {name, source, gb_s * kBandwidthShare, tflop_s * 1000 * kComputeShare, overhead_us, uint64_t(gib * (1u << 30)), {}};
+  return {name, source, gb_s * kBandwidthShare, tflop_s * 1000 * kComputeShare, overhead_us, uint64_t(gib * (1u << 30)), true, {}};
 }
 
 Result<Hardware> read_file(const std::string& path) {
@@ -39,6 +39,8 @@ Result<Hardware> read_file(const std::string& path) {
     if (j.contains(key) && !j[key].is_string()) return bad_file(path + ": " + key + " is no string");
     *out = j.value(key, *out);
   }
+  if (j.contains("accelerator") && !j["accelerator"].is_boolean()) return bad_file(path + ": accelerator is neither true nor false");
+  h.accelerator = j.value("accelerator", false);
   if (j.contains("step_cost")) {
     const nlohmann::json& list = j["step_cost"];
     if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const auto& v) { return v.is_number(); }))

@@ -67,10 +67,11 @@ Result<CacheType> cache_type_of(const LoadOptions& o, const kernels::KernelTable
   return Error{ErrorCode::kUnsupported, "there are no kernels for a cache of " + cache_type_name(type) + " on '" + kernels.name + "' (one of f32, f16, bf16, fp8 and int8 for keys and values alike runs there)", "--kv-type"};
 }
 
+int default_step_tokens(bool host, const std::string& objective) { return host ? 512 : objective == "throughput" ? 4096 : 2048; }
+
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
   if (o.max_step_tokens > 0) return o.max_step_tokens;
-  const int most = kernels.host_memory ? 512 : o.objective == "throughput" ? 4096 : 2048;
-  return std::max(most, o.max_sequences);
+  return std::max(default_step_tokens(kernels.host_memory, o.objective), o.max_sequences);
 }
 
 int default_threads() {

@@ -28,7 +28,7 @@ struct LoadOptions {
   std::string swap_memory;        // of the host, for blocks of preempted sequences; "" = none
   int block_tokens = 16;
   int max_sequences = 64;
-  int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, never below max_sequences
+  int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, 4096 there for throughput; never below max_sequences
   std::string objective = "latency";  // or "throughput": what prompts may make of a step beside interactive decodes
   double step_ms = 0;             // > 0: so much, in place of what the objective says
   int context = 0;                // tokens a sequence may reach; 0: the model's, bounded by the cache
@@ -83,6 +83,7 @@ Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);
 Result<CacheType> parse_kv_type(const std::string& text);
 // As the options have it. Errors: kInvalidArgument; kUnsupported naming type and backend.
 Result<CacheType> cache_type_of(const LoadOptions& options, const kernels::KernelTable& kernels);
+int default_step_tokens(bool host, const std::string& objective);
 int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();

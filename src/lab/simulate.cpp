@@ -14,6 +14,10 @@ double wall_seconds() { return std::chrono::duration<double>(std::chrono::steady
 class LogHistogram {
  public:
   void add(double us) { ++bins_[size_t(std::clamp(std::log(std::max(us, 1.0)) / kStep, 0.0, double(kBins - 1)))], ++count_; }
+  void add(const LogHistogram& other) {
+    for (size_t i = 0; i < kBins; ++i) bins_[i] += other.bins_[i];
+    count_ += other.count_;
+  }
   double quantile_ms(double q) const {
     uint64_t left = uint64_t(q * double(count_));
     for (size_t i = 0; i < kBins; ++i) {
@@ -45,6 +49,50 @@ class GapSink final : public sched::ResponseSink {
   TimeUs last_ = 0;
 };
 
+// What the clients of some requests saw.
+struct Tally {
+  LoadReport report;
+  LogHistogram gaps;
+  std::vector<double> ttft, tpot, e2e;
+  int good = 0;
+
+  void add(const sched::Finished& f, const SimulateOptions& o) {
+    ++report.ok, ++report.requests;
+    report.prompt_tokens += f.prompt_tokens;
+    report.output_tokens += f.generated_tokens;
+    ttft.push_back(double(f.first_token_us - f.arrived_us) * 1e-6);
+    const double per_token = f.generated_tokens > 1 ? double(f.finished_us - f.first_token_us) * 1e-6 / (f.generated_tokens - 1) : 0;
+    if (f.generated_tokens > 1) tpot.push_back(per_token);
+    e2e.push_back(double(f.finished_us - f.arrived_us) * 1e-6);
+    good += (o.slo_ttft_ms <= 0 || ttft.back() * 1e3 <= o.slo_ttft_ms) && (o.slo_tpot_ms <= 0 || per_token * 1e3 <= o.slo_tpot_ms);
+  }
+
+  LoadReport finish(double duration_s) {
+    LoadReport& r = report;
+    r.duration_s = duration_s;
+    if (duration_s > 0) {
+      r.output_tok_s = double(r.output_tokens) / duration_s;
+      r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration_s;
+      r.goodput_rps = good / duration_s;
+    }
+    for (double s : ttft) r.ttft_mean_ms += s * 1e3 / double(ttft.size());
+    r.ttft_ms = percentiles_ms(std::move(ttft));
+    r.tpot_ms = percentiles_ms(std::move(tpot));
+    r.e2e_ms = percentiles_ms(std::move(e2e));
+    r.itl_ms = {gaps.quantile_ms(0.5), gaps.quantile_ms(0.9), gaps.quantile_ms(0.99)};
+    return std::move(r);
+  }
+
+  // Joins another's into this one.
+  void add(const Tally& t) {
+    report.ok += t.report.ok, report.requests += t.report.requests;
+    report.prompt_tokens += t.report.prompt_tokens, report.output_tokens += t.report.output_tokens;
+    gaps.add(t.gaps);
+    for (const auto& [to, from] : {std::pair{&ttft, &t.ttft}, {&tpot, &t.tpot}, {&e2e, &t.e2e}}) to->insert(to->end(), from->begin(), from->end());
+    good += t.good;
+  }
+};
+
 class Simulation {
  public:
   Simulation(const SimulateOptions& o, const std::vector<Arrival>& arrivals, const std::function<bool(size_t)>& is_batch)
@@ -55,10 +103,11 @@ class Simulation {
 
   SimulateReport run() {
     const double begin = wall_seconds();
-    while (next_ < arrivals_.size() || !scheduler_.idle()) {
+    for (const int c : {0, 1}) find_next(c);
+    while (next_due() < arrivals_.size() || !scheduler_.idle()) {
       if (scheduler_.idle()) {
         batch_.clear();
-        now_ = std::max(now_, seen_us(next_));
+        now_ = std::max(now_, seen_us(next_due()));
       }
       admit_due();
       step();
@@ -71,22 +120,34 @@ class Simulation {
   TimeUs arrival_us(size_t i) const { return TimeUs(arrivals_[i].at_s * 1e6); }
   TimeUs seen_us(size_t i) const { return arrival_us(i) + TimeUs(o_.request_us); }  // by the scheduler
 
-  // The scheduler's queue is kept short: what waits longer waits here, in the same order.
+  int class_of(size_t i) const { return is_batch_ && is_batch_(i) ? int(sched::RequestClass::kBatch) : int(sched::RequestClass::kInteractive); }
+  // next_[c]: the first request of class c that is not admitted, from where it stands.
+  void find_next(int c) {
+    while (next_[c] < arrivals_.size() && class_of(next_[c]) != c) ++next_[c];
+  }
+  size_t next_due() const { return std::min(next_[0], next_[1]); }
+
+  // The scheduler's queue is kept short: what waits longer waits here, each class in its order. A batch's backlog holds no interactive request up.
   void admit_due() {
-    const size_t limit = size_t(o_.scheduler.max_sequences);
     if (o_.static_batches && !scheduler_.idle()) return;
-    while (next_ < arrivals_.size() && seen_us(next_) <= now_ && size_t(scheduler_.num_waiting()) < limit) {
-      const Arrival& a = arrivals_[next_];
+    const int limit = o_.scheduler.max_sequences;
+    admit_due(int(sched::RequestClass::kInteractive), is_batch_ && !o_.static_batches ? kInteractiveQueues * limit : limit);
+    admit_due(int(sched::RequestClass::kBatch), limit);
+  }
+
+  void admit_due(int c, int limit) {
+    for (size_t& i = next_[c]; i < arrivals_.size() && seen_us(i) <= now_ && scheduler_.num_waiting() < limit; ++i, find_next(c)) {
+      const Arrival& a = arrivals_[i];
       sched::Submission s;
+      s.id = i;
       s.prompt.resize(size_t(a.prompt_tokens));
       for (int32_t& t : s.prompt) t = int32_t(rng_.next_u32() >> 8);
       s.max_tokens = a.output_tokens;
       s.ignore_eos = true;
-      s.arrived_us = arrival_us(next_);
-      s.sink = std::make_shared<GapSink>(&now_, &gaps_);
-      if (is_batch_ && is_batch_(next_)) s.request_class = sched::RequestClass::kBatch;
+      s.arrived_us = arrival_us(i);
+      s.sink = std::make_shared<GapSink>(&now_, &tallies_[c].gaps);
+      s.request_class = sched::RequestClass(c);
       scheduler_.admit(std::move(s));
-      ++next_;
     }
   }
 
@@ -123,36 +184,23 @@ class Simulation {
 
   void note(const sched::Finished& f) {
     if (o_.static_batches) batch_.push_back(f.prompt_tokens + f.generated_tokens);
-    ++r_.ok;
-    r_.prompt_tokens += f.prompt_tokens;
-    r_.output_tokens += f.generated_tokens;
-    const double ttft = double(f.first_token_us - f.arrived_us) * 1e-6;
-    const double tpot = f.generated_tokens > 1 ? double(f.finished_us - f.first_token_us) * 1e-6 / (f.generated_tokens - 1) : 0;
-    ttft_.push_back(ttft);
-    if (f.generated_tokens > 1) tpot_.push_back(tpot);
-    e2e_.push_back(double(f.finished_us - f.arrived_us) * 1e-6);
-    good_ += (o_.slo_ttft_ms <= 0 || ttft * 1e3 <= o_.slo_ttft_ms) && (o_.slo_tpot_ms <= 0 || tpot * 1e3 <= o_.slo_tpot_ms);
+    tallies_[class_of(size_t(f.request_id))].add(f, o_);
   }
 
   void finish(double wall_s) {
-    r_.requests = int(arrivals_.size());
+    const double duration_s = double(now_ - (arrivals_.empty() ? 0 : arrival_us(0))) * 1e-6;
+    Tally all;
+    for (const Tally& t : tallies_) all.add(t);
+    static_cast<LoadReport&>(r_) = all.finish(duration_s);
+    if (tallies_[0].report.ok > 0 && tallies_[1].report.ok > 0)
+      for (Tally& t : tallies_) r_.classes.push_back(t.finish(duration_s));
     r_.wall_s = wall_s;
-    r_.duration_s = double(now_ - (arrivals_.empty() ? 0 : arrival_us(0))) * 1e-6;
-    if (r_.duration_s > 0) {
-      r_.output_tok_s = double(r_.output_tokens) / r_.duration_s;
-      r_.total_tok_s = double(r_.output_tokens + r_.prompt_tokens) / r_.duration_s;
-      r_.goodput_rps = good_ / r_.duration_s;
-    }
-    for (double s : ttft_) r_.ttft_mean_ms += s * 1e3 / double(ttft_.size());
-    r_.ttft_ms = percentiles_ms(std::move(ttft_));
-    r_.tpot_ms = percentiles_ms(std::move(tpot_));
-    r_.e2e_ms = percentiles_ms(std::move(e2e_));
-    r_.itl_ms = {gaps_.quantile_ms(0.5), gaps_.quantile_ms(0.9), gaps_.quantile_ms(0.99)};
     r_.kv_waste_pct = slot_steps_ > 0 ? 100 * (1 - live_steps_ / slot_steps_) : 0;
     r_.preemptions = scheduler_.counters().preemptions;
     r_.step_error_p90 = scheduler_.cost().error_p90();
   }
 
+  static constexpr int kInteractiveQueues = 64;
   const SimulateOptions& o_;
   const std::vector<Arrival>& arrivals_;
   const std::function<bool(size_t)>& is_batch_;
@@ -163,12 +211,10 @@ class Simulation {
   sched::StepOutcome outcome_;
   SimulateReport r_;
   TimeUs now_ = 0;
-  size_t next_ = 0;
+  size_t next_[2] = {0, 0};
   std::vector<int> batch_;  // lengths of a static batch's finished members
-  std::vector<double> ttft_, tpot_, e2e_;
-  LogHistogram gaps_;
+  Tally tallies_[2];        // by class
   double slot_steps_ = 0, live_steps_ = 0;
-  int good_ = 0;
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ struct SimulateReport : LoadReport {
   uint64_t preemptions = 0, steps = 0;
   double step_error_p90 = 0;      // of the scheduler's own predictions
   double wall_s = 0;              // what simulating took
+  std::vector<LoadReport> classes;  // interactive, batch: where there are both
 };
 
 // Batch class for request i where is_batch says so (may be null). Errors: kContextLength when a request can never fit.

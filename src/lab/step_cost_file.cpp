@@ -26,13 +26,13 @@ std::vector<double> read_step_cost(const std::string& path) {
   return h.ok() ? h->step_cost : std::vector<double>{};
 }
 
-void write_step_cost(const std::string& path, const std::vector<double>& state) {
+void write_step_cost(const std::string& path, const std::vector<double>& state, bool accelerator) {
   std::error_code failed;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), failed);
   const std::string part = path + "." + std::to_string(::getpid());
   {
     std::ofstream out(part);
-    out << nlohmann::ordered_json{{"name", std::filesystem::path(path).stem().string()}, {"source", "learned by a live server"}, {"step_cost", state}}.dump() << "\n";
+    out << nlohmann::ordered_json{{"name", std::filesystem::path(path).stem().string()}, {"source", "learned by a live server"}, {"accelerator", accelerator}, {"step_cost", state}}.dump() << "\n";
     if (!out.flush()) return;
   }
   std::filesystem::rename(part, path, failed);

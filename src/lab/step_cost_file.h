@@ -13,6 +13,6 @@ std::string step_cost_path(const LoadedModel& model, const std::string& pool);
 // Empty where there is none, or none that can be used.
 std::vector<double> read_step_cost(const std::string& path);
 // Written under another name and renamed; a failure costs what was learned, no more.
-void write_step_cost(const std::string& path, const std::vector<double>& state);
+void write_step_cost(const std::string& path, const std::vector<double>& state, bool accelerator);
 
 }  // namespace sluice::lab

@@ -73,6 +73,7 @@ TEST(Simulate, ContinuousBatchesBeatStaticOnes) {
   const double kept = simulate(o, arrivals)->output_tok_s;
   o.keep_finished = false;
   const double dropped = simulate(o, arrivals)->output_tok_s;
+  EXPECT_EQ(simulate(o, arrivals, [](size_t) { return false; })->output_tok_s, dropped);  // classes or none: a batch is as large
   EXPECT_GT(continuous, 2.5 * kept);
   EXPECT_GE(dropped, kept);
 }
@@ -112,6 +113,21 @@ TEST(Simulate, BatchClassGivesWayToInteractive) {
   EXPECT_LT(mixed, alone);
 }
 
+// More batch work than the machine can do, for as long as the test lasts: chats find it in their way for a step, not for its backlog.
+TEST(Simulate, ABacklogOfBatchWorkHoldsNoChatUp) {
+  const auto arrivals = drawn("400", "200", 3000, 90);
+  const auto mostly = [](size_t i) { return i % 10 != 0; };
+  SimulateOptions o = options(64);
+  const SimulateReport r = *simulate(o, arrivals, mostly);
+  ASSERT_EQ(r.classes.size(), 2u);
+  EXPECT_EQ(r.classes[0].ok, 300);
+  EXPECT_EQ(r.classes[1].ok, 2700);
+  EXPECT_GT(r.classes[1].ttft_ms.p50, 5'000);
+  EXPECT_LT(r.classes[0].ttft_ms.p99, 500);
+  EXPECT_NEAR(r.output_tok_s, r.classes[0].output_tok_s + r.classes[1].output_tok_s, 1e-6 * r.output_tok_s);
+  EXPECT_TRUE(simulate(o, drawn("400", "200", 10, 90), [](size_t) { return true; })->classes.empty());
+}
+
 TEST(Simulate, RefusesWhatCanNeverFit) {
   SimulateOptions o = options(4, 10);
   EXPECT_EQ(simulate(o, {{0, 1000, 10}}).error().code, ErrorCode::kContextLength);
@@ -142,7 +158,7 @@ TEST(Hardware, ReadsAFileAndRefusesNonsense) {
   one.add(1, 1, 1);
   EXPECT_NEAR(cost_model(h, llama())(one), 160000 + 5, 50);
   for (const char* bad : {"", "[]", "{}", R"({"bandwidth_gb_s": -1, "gflop_s": 1})", R"({"step_cost": [1, 2]})", R"({"step_cost": "x"})", R"({"name": 5, "bandwidth_gb_s": 1, "gflop_s": 1})",
-                          R"({"source": [], "bandwidth_gb_s": 1, "gflop_s": 1})"}) {
+                          R"({"source": [], "bandwidth_gb_s": 1, "gflop_s": 1})", R"({"accelerator": 1, "bandwidth_gb_s": 1, "gflop_s": 1})"}) {
     std::ofstream(path) << bad;
     EXPECT_FALSE(find_hardware(path, 1).ok()) << bad;
   }

@@ -156,7 +156,7 @@ class Serve final : public Invocation {
       }
       const std::string cost_path = lab::step_cost_path(pool.model, suffix);
       options.step_cost = lab::read_step_cost(cost_path);
-      options.keep_step_cost = [cost_path](const std::vector<double>& state) { lab::write_step_cost(cost_path, state); };
+      options.keep_step_cost = [cost_path, accelerator = !pool.model.model->kernels().host_memory](const std::vector<double>& state) { lab::write_step_cost(cost_path, state, accelerator); };
       if (gate && pool.gate_member >= 0) {
         options.gate = gate;
         options.gate_member = pool.gate_member;

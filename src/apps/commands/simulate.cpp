@@ -40,7 +40,7 @@ class Simulate final : public Invocation {
     f.add("--pools", pools_, "1, or 2: half of the hardware for each class");
     f.add("--batch-share", batch_share_, "of requests that are of batch class");
     f.add("--max-sequences", scheduler_.max_sequences, "sequences that run at once");
-    f.add("--max-step-tokens", scheduler_.max_step_tokens, "tokens a step");
+    f.add("--max-step-tokens", max_step_tokens_, "tokens a step (0: what a server of this hardware takes)");
     f.add("--step-ms", step_ms_, "time that prompts may make of a step while interactive requests are there (0: as the objective says)");
     f.add("--kv-memory", kv_memory_, "cache (default: what the hardware's memory leaves)");
     f.add("--slo", slo_, "targets for goodput, \"ttft_ms=500,tpot_ms=30\"");
@@ -55,6 +55,7 @@ class Simulate final : public Invocation {
     SLUICE_ASSIGN(const lab::ModelSizes sizes, model_sizes());
     SLUICE_ASSIGN(lab::Hardware hardware, lab::find_hardware(hardware_, threads_ > 0 ? threads_ : lab::default_threads()));
     SLUICE_ASSIGN(const std::vector<lab::Arrival> arrivals, lab::plan_workload(work_));
+    scheduler_.max_step_tokens = step_tokens(hardware, objective_);
     int longest = 0;
     for (const lab::Arrival& a : arrivals) longest = std::max(longest, a.prompt_tokens + a.output_tokens);
     SLUICE_TRY(size_cache(hardware, sizes));
@@ -67,7 +68,7 @@ class Simulate final : public Invocation {
     if (pools_ == 1) options_.step_cost = hardware.step_cost;  // half of the hardware takes twice as long
     options_.seed = work_.seed;
     std::fprintf(stderr, "%s (%s): %d blocks of %d tokens\n", hardware.name.c_str(), hardware.source.c_str(), scheduler_.total_blocks, scheduler_.block_tokens);
-    return pools_ == 1 ? one_pool(arrivals) : two_pools(arrivals);
+    return pools_ == 1 ? one_pool(arrivals) : two_pools(arrivals, hardware);
   }
 
  private:
@@ -82,7 +83,7 @@ class Simulate final : public Invocation {
     if (!(batch_share_ >= 0 && batch_share_ <= 1)) return invalid("must be from 0 to 1", "--batch-share");
     if (work_.divide_lengths < 1) return invalid("must be at least 1", "--divide-lengths");
     if (scheduler_.max_sequences < 1 || scheduler_.max_sequences > 4096) return invalid(std::to_string(scheduler_.max_sequences) + " is outside 1..4096", "--max-sequences");
-    scheduler_.max_step_tokens = std::max(scheduler_.max_step_tokens, scheduler_.max_sequences);
+    if (max_step_tokens_ < 0) return invalid(std::to_string(max_step_tokens_) + " is below 0", "--max-step-tokens");
     const double rate = rate_ == "inf" ? HUGE_VAL : std::atof(rate_.c_str());
     if (!(rate > 0)) return invalid("'" + rate_ + "' is no number above 0", "--rate");
     work_.trace_speed = rate;
@@ -122,16 +123,20 @@ class Simulate final : public Invocation {
     return {};
   }
 
+  int step_tokens(const lab::Hardware& hardware, const std::string& objective) const {
+    return std::max(max_step_tokens_ > 0 ? max_step_tokens_ : lab::default_step_tokens(!hardware.accelerator, objective), scheduler_.max_sequences);
+  }
+
   bool is_batch(size_t i) const { return Rng(work_.seed, i + 77).uniform() < batch_share_; }
 
   Result<int> one_pool(const std::vector<lab::Arrival>& arrivals) {
-    SLUICE_ASSIGN(const lab::SimulateReport r, lab::simulate(options_, arrivals, [this](size_t i) { return is_batch(i); }));
+    SLUICE_ASSIGN(const lab::SimulateReport r, lab::simulate(options_, arrivals, batch_share_ > 0 ? [this](size_t i) { return is_batch(i); } : std::function<bool(size_t)>()));
     print({{"", r}});
     return 0;
   }
 
   // Each class by itself on half of the hardware: steps take twice as long, half of the cache is there.
-  Result<int> two_pools(const std::vector<lab::Arrival>& arrivals) {
+  Result<int> two_pools(const std::vector<lab::Arrival>& arrivals, const lab::Hardware& hardware) {
     std::vector<lab::Arrival> split[2];
     for (size_t i = 0; i < arrivals.size(); ++i) split[is_batch(i)].push_back(arrivals[i]);
     options_.scheduler.total_blocks = std::max(1, options_.scheduler.total_blocks / 2);
@@ -139,7 +144,10 @@ class Simulate final : public Invocation {
     std::vector<std::pair<std::string, lab::SimulateReport>> reports;
     for (const int batch : {0, 1}) {
       lab::SimulateOptions o = options_;
-      if (batch) SLUICE_TRY(lab::set_objective("throughput", 0, o.scheduler));
+      if (batch) {
+        SLUICE_TRY(lab::set_objective("throughput", 0, o.scheduler));
+        if (chunk_ == "on") o.scheduler.max_step_tokens = step_tokens(hardware, "throughput");
+      }
       SLUICE_ASSIGN(lab::SimulateReport r, lab::simulate(o, split[batch], [&](size_t) { return batch == 1; }));
       reports.emplace_back(batch ? "batch" : "interactive", std::move(r));
     }
@@ -157,6 +165,10 @@ class Simulate final : public Invocation {
       j["step_error_p90"] = r.step_error_p90;
       j["wall_s"] = r.wall_s;
       if (!pool.empty()) j["pool"] = pool;
+      for (size_t c = 0; c < r.classes.size(); ++c) {
+        j["classes"].push_back(load_report_json(r.classes[c]));
+        j["classes"].back()["class"] = kClasses[c];
+      }
       all.push_back(std::move(j));
       if (json_) continue;
       if (!pool.empty()) std::printf("pool %s\n", pool.c_str());
@@ -164,10 +176,15 @@ class Simulate final : public Invocation {
                   r.output_tok_s, r.total_tok_s, r.goodput_rps);
       std::printf("cache waste %.2f %%, %lu preemptions, %lu steps\n", r.kv_waste_pct, (unsigned long)r.preemptions, (unsigned long)r.steps);
       print_percentiles(r);
+      for (size_t c = 0; c < r.classes.size(); ++c) {
+        std::printf("of class %s\n", kClasses[c]);
+        print_percentiles(r.classes[c]);
+      }
     }
     if (json_) std::cout << (all.size() == 1 ? all[0] : Json{{"pools", all}}).dump() << "\n";
   }
 
+  static constexpr const char* kClasses[] = {"interactive", "batch"};
   static constexpr int kWholeTrace = 10'000'000;
   std::string model_, shape_ = "llama-8b", weight_type_ = "bf16", kv_type_ = "f16", hardware_ = "h200", rate_ = "inf", policy_ = "continuous", allocation_ = "paged",
               chunk_ = "on", objective_ = "latency", kv_memory_, slo_;
@@ -175,7 +192,7 @@ class Simulate final : public Invocation {
   lab::SimulateOptions options_;
   sched::SchedulerOptions scheduler_;
   double step_ms_ = 0, batch_share_ = 0;
-  int pools_ = 1, threads_ = 0;
+  int pools_ = 1, threads_ = 0, max_step_tokens_ = 0;
   bool json_ = false;
 };
 
