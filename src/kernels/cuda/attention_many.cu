@@ -126,7 +126,8 @@ __device__ inline void place_scales(const uint16_t* keys, const uint16_t* values
   if (me >= Sizes<dim>::kKeys) return;
   const bool there = me < left;
   const ValueScale v = value_scale(there ? scale_of(values[me]) : 1.0f);
-  to.key[me] = there ? scale_of(keys[me]) * of_scores : 0.0f, to.log2[me] = v.log2, to.inverse[me] = v.inverse;
+  to.key[me] = there ? scale_of(keys[me]) * of_scores : 0.0f, to.log2[me] = v.log2;
+  to.inverse[me] = isnan(v.inverse) ? 1.0f : v.inverse;  // a row of NaNs reaches those who see it by its exponent alone
 }
 
 // A tile of keys or values; zeros from position `left` of it on, since what lies there must not matter. A bringer has one piece of
@@ -157,9 +158,9 @@ __device__ inline void unpack(const uint8_t* codes, int me, uint8_t* to) {
 #pragma unroll 4
   for (int i = 0; i < S::kPasses; ++i) {
     const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * kBringers + me) * 16);
-    const int r = row + i * S::kPass;
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c, Sizes<dim>::kKeyPanel)) = eight_halves<T>({v.x, v.y});
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + 1, Sizes<dim>::kKeyPanel)) = eight_halves<T>({v.z, v.w});
+    const int r = row + i * S::kPass, odd = c / 4 % 2;  // the second piece first where the row's other half has the same banks
+    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + odd, Sizes<dim>::kKeyPanel)) = eight_halves<T>(odd ? make_uint2(v.z, v.w) : make_uint2(v.x, v.y));
+    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + 1 - odd, Sizes<dim>::kKeyPanel)) = eight_halves<T>(odd ? make_uint2(v.x, v.y) : make_uint2(v.z, v.w));
   }
 }
 __device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
