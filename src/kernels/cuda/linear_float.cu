@@ -33,7 +33,8 @@ struct Inputs {
 template <WeightType type>
 __device__ inline void weights8(const Output& o, int n, int k, int cols, bool whole, float w[8]) {
   if constexpr (is_tiled(type)) tiled8<type>(o.weight, cols, n, k, w);
-  else if constexpr (kIsFp8<type>) fp8_eight(reinterpret_cast<const uint32_t*>(o.weight + size_t(n) * cols + k), o.scales[size_t(n) * (cols / o.scale_cols) + k / o.scale_cols], w);
+  else if constexpr (kIsFp8<type>)
+    fp8_eight(reinterpret_cast<const uint32_t*>(o.weight + size_t(n) * cols + k), o.scales[size_t(n) * (cols / o.scale_cols) + k / o.scale_cols], w);
   else decode8<type>(o.weight + size_t(n) * o.row_bytes, k, cols, whole, w);
 }
 
