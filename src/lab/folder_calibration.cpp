@@ -86,6 +86,12 @@ std::vector<format::TensorEntry> FolderCalibration::tensors(const std::shared_pt
     t.made_from_bytes = original.file_bytes();
     t.make_rows = [self, &original](int64_t begin, int64_t end, uint8_t* rows) { self->scaled_rows(original, begin, end, reinterpret_cast<float*>(rows)); };
   }
+  // Layer by layer, whatever the file's order: else layers that are walked on the way to a later one would wait in memory.
+  const auto layer = [](const format::TensorEntry& t) {
+    std::string rest;
+    return layer_of(t.name, rest);
+  };
+  std::stable_sort(out.begin(), out.end(), [&](const format::TensorEntry& a, const format::TensorEntry& b) { return layer(a) < layer(b); });
   return out;
 }
 
