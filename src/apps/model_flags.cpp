@@ -42,6 +42,7 @@ void declare_random(Flags& f, lab::LoadOptions& o) {
 void declare_speculation(Flags& f, lab::SpeculateOptions& o) {
   f.add("--draft", o.draft, "a smaller model of the same vocabulary, to draft for this one");
   f.add("--speculate", o.mode, "off, ngram (look up in the prompt, the output and earlier requests), draft (the draft model) or auto (all, where it pays; the default with --draft)");
+  f.add("--verify", o.verify, "coupled: texts are those without drafts; rejection: more drafts stand at high temperatures, texts depend on them (host only)");
   f.add("--max-drafts", o.max_drafts, "tokens that a sequence may be drafted in a step");
 }
 

@@ -60,6 +60,7 @@ Status DraftModel::pass() {
     // What the target does not have, or the draft model could not go on from, ends the drafts.
     if (token < 0 || token >= std::min(options_.target_vocab, options_.vocab)) a.wanted = 0;
     else a.proposal->tokens.push_back(token);
+    if (options_.rejection) a.proposal->distributions.back().resize(size_t(options_.target_vocab));
   }
   std::erase_if(active_, [](const Active& a) { return !a.draws || int(a.proposal->tokens.size()) >= a.wanted; });
   return {};
@@ -93,6 +94,7 @@ void DraftModel::add(Active& a, int count) {
   r.position = begin + count;
   r.prompt_tokens = a.slot->prompt_tokens;
   if (a.slot->min_left > int(drafts.size())) r.banned = a.slot->banned;
+  if (options_.rejection) r.distribution = &a.proposal->distributions.emplace_back();
   plan_.rows.push_back(r);
 }
 

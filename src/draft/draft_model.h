@@ -20,6 +20,7 @@ struct DraftModelOptions {
   int max_context = 0;      // tokens the draft model can reach
   int max_step_tokens = 512;
   int max_sequences = 64;
+  bool rejection = false;   // drafts come with what they were drawn from; vocab is then at most target_vocab
 };
 
 class DraftModel final : public Proposer {

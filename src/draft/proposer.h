@@ -24,6 +24,7 @@ constexpr int kGrades = 3;
 
 struct Proposal {
   std::vector<TokenId> tokens;
+  std::vector<std::vector<float>> distributions;  // what each was drawn from [target's vocabulary], where rejection asks for it
   int grade = 0;
 };
 

@@ -66,7 +66,7 @@ void Speculator::look_back(const DraftSlot& slot, State& state) {
 void Speculator::look_up(std::span<const DraftSlot> slots) {
   for (auto& list : proposals_) {
     list.resize(std::max(list.size(), slots.size()));
-    for (size_t i = 0; i < slots.size(); ++i) list[i].tokens.clear(), list[i].grade = 0;
+    for (size_t i = 0; i < slots.size(); ++i) list[i].tokens.clear(), list[i].distributions.clear(), list[i].grade = 0;
   }
   if (!options_.lookups) return;
   wanted_.clear();
@@ -238,7 +238,7 @@ void Speculator::hand_over(sched::Scheduler& scheduler, std::span<const DraftSlo
     if (tokens.empty() && waits == state.waits) continue;
     state.waits = waits;
     state.given = source;
-    scheduler.put_drafts(i, tokens, waits);
+    scheduler.put_drafts(i, tokens, waits, std::move(proposals_[int(source)][i].distributions));
     given_.push_back({i, waits, tokens});
   }
 }

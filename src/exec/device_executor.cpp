@@ -126,15 +126,17 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   if (!slot.plan.fill(plan, sequences, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
   slot.plan.send(context_);
   copy_blocks(plan);
+  const bool distributions = RowDistributions::wanted(plan);
+  SLUICE_CHECK(!distributions || model_->kernels().host_memory);
   if (recordable) run_recorded(recorded_[{index, sequences}], slot, before);
-  else run(slot.plan.view(), slot, before);
+  else run(slot.plan.view(), slot, before, distributions ? &plan : nullptr);
   model_->kernels().mark(context_, index);
   ++submitted_;
   return {};
 }
 
 // What a step does on the device; the same calls whether they run or are recorded.
-void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before) {
+void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before, const sched::BatchPlan* plan) {
   model_->forward(context_, activations_, view.token_ids, before.tokens.as<int32_t>(), view.batch, caches_);
   for (int begin = 0; begin < view.num_rows; begin += activations_.max_rows) {
     const int count = std::min(view.num_rows - begin, activations_.max_rows);
@@ -148,7 +150,10 @@ void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before) {
     a.tokens = slot.tokens.as<int32_t>() + begin;
     a.results = slot.results.as<sample::SampledRow>() + begin;
     a.top = slot.top.as<sample::TokenLogprob>() + size_t(begin) * sample::kMaxLogprobs;
+    const auto rows = plan ? std::span(plan->rows).subspan(size_t(begin), size_t(count)) : std::span<const sched::OutputRow>();
+    distributions_.read(rows, a);
     model_->kernels().sample(context_, a);
+    distributions_.decide(rows, a);
   }
 }
 

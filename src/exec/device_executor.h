@@ -10,6 +10,7 @@
 
 #include "exec/executor.h"
 #include "exec/plan_memory.h"
+#include "exec/row_distributions.h"
 #include "model/model.h"
 
 namespace sluice::exec {
@@ -80,7 +81,8 @@ class DeviceExecutor final : public Executor {
   static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   void make_caches();
   bool decodes_only(const sched::BatchPlan& plan) const;
-  void run(const PlanView& view, Slot& slot, const Slot& before);
+  // plan: where its rows' distributions are wanted (a host's alone), else null.
+  void run(const PlanView& view, Slot& slot, const Slot& before, const sched::BatchPlan* plan = nullptr);
   void run_recorded(Recorded& recorded, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
   Error fault(const char* what) const;
@@ -94,6 +96,7 @@ class DeviceExecutor final : public Executor {
   std::vector<kernels::CacheView> swapped_; // likewise, in staging memory
   std::vector<std::unique_ptr<Slot>> slots_;
   uint64_t submitted_ = 0, collected_ = 0;
+  RowDistributions distributions_;
   std::vector<float> downloaded_;           // logits of a device
   std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
   Status ready_;

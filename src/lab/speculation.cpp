@@ -13,8 +13,17 @@ Status check_speculation(const SpeculateOptions& o) {
   const std::string mode = o.chosen();
   if (mode != "off" && mode != "ngram" && mode != "draft" && mode != "auto") return invalid("'" + mode + "' is none of off, ngram, draft, auto", "--speculate");
   if (mode == "draft" && o.draft.empty()) return invalid("draft needs a draft model: give --draft MODEL", "--speculate");
+  if (o.verify != "coupled" && o.verify != "rejection") return invalid("'" + o.verify + "' is neither coupled nor rejection", "--verify");
   if (o.max_drafts < 1 || o.max_drafts > sched::kMaxDrafts)
     return invalid(std::to_string(o.max_drafts) + " is outside 1.." + std::to_string(sched::kMaxDrafts), "--max-drafts");
+  return {};
+}
+
+Status set_verification(const SpeculateOptions& o, LoadedModel& target) {
+  SLUICE_TRY(check_speculation(o));
+  target.scheduler.rejection = o.verify == "rejection" && o.chosen() != "off";
+  if (target.scheduler.rejection && !target.model->kernels().host_memory)
+    return Error{ErrorCode::kUnsupported, std::string("drafts are verified by rejection on the host, not on ") + target.model->kernels().name, "--verify"};
   return {};
 }
 
@@ -65,6 +74,10 @@ Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& ta
     d.max_context = m->scheduler.max_context;
     d.max_step_tokens = m->scheduler.max_step_tokens;
     d.max_sequences = m->scheduler.max_sequences;
+    d.rejection = target.scheduler.rejection;
+    if (d.rejection && d.vocab > d.target_vocab)
+      return Error{ErrorCode::kUnsupported, m->name + " has " + std::to_string(d.vocab) + " tokens and " + target.name + " " + std::to_string(d.target_vocab) +
+                                                ": verification by rejection needs all of them there", "--verify"};
     proposer = std::make_unique<draft::DraftModel>(d, std::move(executor), clock);
   }
   return std::make_shared<draft::Speculator>(s, std::move(proposer));

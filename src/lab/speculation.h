@@ -16,12 +16,16 @@ struct SpeculateOptions {
   int max_drafts = 8;
   int fixed = -1;             // draft::SpeculatorOptions
   bool suffix = true;
+  std::string verify = "coupled";  // or rejection: more drafts stand at high temperatures, but texts then depend on what was drafted
   std::string chosen() const { return !mode.empty() ? mode : draft.empty() ? "off" : "auto"; }
   bool needs_draft() const { return !draft.empty() && mode != "off" && mode != "ngram"; }
 };
 
 // Error naming the flag where the mode is none, or asks for a draft model that is not there.
 Status check_speculation(const SpeculateOptions& options);
+
+// Has the target verify as options say, by its scheduler's options. kUnsupported: by rejection on a device, whose logits stay there.
+Status set_verification(const SpeculateOptions& options, LoadedModel& target);
 
 // A draft model beside its target: same device, threads and cache type, room in its cache for the tokens of the target's.
 // Errors: as load_model; kUnsupported where the two vocabularies differ in a token that both have, naming it.

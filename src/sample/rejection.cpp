@@ -46,6 +46,14 @@ RejectionOutcome accept_or_replace(std::span<const float> p, std::span<const flo
   return {false, at_share(p.size(), uniform(params, position, kReplaces), total, over)};
 }
 
+RejectionOutcome accept_or_replace(std::span<const float> p, int32_t draft, const SamplingParams& params, int64_t position) {
+  if (uniform(params, position, kAccepts) < double(p[size_t(draft)])) return {true, draft};
+  const auto others = [&](size_t t) { return t == size_t(draft) ? 0.0 : double(p[t]); };
+  double total = 0;
+  for (size_t t = 0; t < p.size(); ++t) total += others(t);
+  return {false, at_share(p.size(), uniform(params, position, kReplaces), total, others)};
+}
+
 double rejection_acceptance(std::span<const float> p, std::span<const float> q) {
   double sum = 0;
   for (size_t t = 0; t < p.size(); ++t) sum += double(std::min(p[t], q[t]));

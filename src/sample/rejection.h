@@ -17,6 +17,8 @@ struct RejectionOutcome {
 
 // p, q: [V], after each model's whole chain (chain_probabilities). draft was drawn from q.
 RejectionOutcome accept_or_replace(std::span<const float> p, std::span<const float> q, int32_t draft, const SamplingParams& params, int64_t position);
+// A draft that was guessed without a distribution: q is 1 for it and 0 for the rest.
+RejectionOutcome accept_or_replace(std::span<const float> p, int32_t draft, const SamplingParams& params, int64_t position);
 // Draws from p with the same kind of numbers, for a draft or for the token after the last draft. stream: 0 for a target, 1 for a draft model.
 int32_t draw_from(std::span<const float> p, const SamplingParams& params, int64_t position, uint32_t stream);
 // The share of drafts that rejection accepts: the sum of min(p, q).

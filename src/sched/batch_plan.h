@@ -23,6 +23,11 @@ struct OutputRow {
   int64_t position = 0;                // index in the sequence of the token to draw
   int32_t prompt_tokens = 0;
   std::span<const int32_t> banned;
+  // Verification by rejection (sample/rejection.h), where the host can read logits: the draft that this row decides on, -1: none; the
+  // distribution [V] it was drawn from, null: it was guessed without one. The row then gives the draft, or what stands in its place.
+  int32_t verifies = -1;
+  const float* proposed = nullptr;
+  std::vector<float>* distribution = nullptr;  // gets what the row draws from, [V]
 };
 
 // Drafts of one sequence in one step, at most.

@@ -36,14 +36,17 @@ std::span<const DraftSlot> Scheduler::draft_slots() {
   return slots_;
 }
 
-void Scheduler::put_drafts(size_t i, std::span<const TokenId> drafts, bool waits) {
+void Scheduler::put_drafts(size_t i, std::span<const TokenId> drafts, bool waits, std::vector<std::vector<float>> distributions) {
   SLUICE_CHECK(i < slots_.size() && i < running_.size() && slots_[i].sequence == running_[i]->order);
   Sequence* s = running_[i];
   s->waits_for_drafts = waits;
   if (!slots_[i].ready) return;
   drafts = drafts.first(std::min(drafts.size(), size_t(slots_[i].limit)));
   const auto end = std::find_if(drafts.begin(), drafts.end(), [&](TokenId t) { return t < 0 || t >= options_.vocab; });
+  // A log-probability is of the token that the target draws, which rejection does not ask for.
+  if (options_.rejection && s->sampling.num_logprobs >= 0) return;
   s->drafts.assign(drafts.begin(), end);
+  s->draft_distributions = std::move(distributions);
 }
 
 // Last of all: drafts are guesses, and what is sure goes first. Prompts that come in the next step find at least half a step.
@@ -89,6 +92,10 @@ void Scheduler::add_draws(Sequence* s, int index, int drafts) {
     r.history = s->tokens;
     r.drafts = std::span(s->drafts).first(size_t(i));
     r.position = s->expected();
+    if (options_.rejection && i < drafts) {
+      r.verifies = s->drafts[size_t(i)];
+      if (!s->draft_distributions.empty()) r.proposed = s->draft_distributions[size_t(i)].data();
+    }
     r.prompt_tokens = s->prompt_tokens;
     if (s->generated() + s->drawing < s->request->submission.min_tokens) r.banned = s->request->banned_early;
     ++s->drawing;

@@ -46,6 +46,7 @@ struct SchedulerOptions {
   int max_context = 0;          // tokens a sequence may reach
   int vocab = 0;
   bool prefix_cache = true;
+  bool rejection = false;       // drafts are verified by rejection (sample/rejection.h), not by coupled sampling: texts then depend on them
 };
 
 struct Delivery {
@@ -131,9 +132,9 @@ class Scheduler {
   // Speculation, before a plan: the running sequences, and drafts for one of them (by its place in draft_slots()). A plan takes
   // as many as budget, time and free blocks leave when everything else has its share, and verifies them in the same step. waits:
   // until told otherwise, plans made ahead leave the sequence out, so that it can be proposed for. Tokens beyond the vocabulary,
-  // and what comes after them, are dropped.
+  // and what comes after them, are dropped. distributions: what each was drawn from [drafts][vocab], for rejection; empty: guesses.
   std::span<const DraftSlot> draft_slots();
-  void put_drafts(size_t slot, std::span<const TokenId> drafts, bool waits);
+  void put_drafts(size_t slot, std::span<const TokenId> drafts, bool waits, std::vector<std::vector<float>> distributions = {});
 
   // The next step, in flight until its commit; holds until then. Empty: nothing can be done now (and nothing is in flight for
   // it). At most kMaxFlights.

@@ -38,6 +38,7 @@ struct Sequence {
   // Guesses at what comes after the known tokens, for the next plan; of the plan in flight, so many are verified. drafted and
   // accepted: in all.
   std::vector<TokenId> drafts;
+  std::vector<std::vector<float>> draft_distributions;  // what drafts were drawn from; empty: guesses without one
   int drafting = 0, drafted = 0, accepted = 0;
   bool waits_for_drafts = false;       // no plan made ahead draws for it: the host proposes in between
   uint64_t last_step = 0;              // the latest that advanced it

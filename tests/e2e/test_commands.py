@@ -83,6 +83,9 @@ plain = as_json("run", model, "-p", "one two three one two three", "-n", 24, "--
 for speculate in (["--speculate", "ngram"], ["--draft", model, "--speculate", "draft"], ["--draft", model]):
     assert as_json("run", model, "-p", "one two three one two three", "-n", 24, "--temperature", 0.7, "--seed", 3, *speculate)["ids"] == plain
 fails("run", model, "-p", "x", "--speculate", "draft", words="--draft")
+fails("run", model, "-p", "x", "--speculate", "ngram", "--verify", "hope", words="--verify")
+assert as_json("run", model, "-p", "one two three one two three", "-n", 24, "--temperature", 0, "--speculate", "ngram", "--verify", "rejection")["ids"] == \
+    as_json("run", model, "-p", "one two three one two three", "-n", 24, "--temperature", 0)["ids"]
 fails("bench", "scheduler", "--sequences", 0, words="--sequences")
 assert as_json("bench", "prefill", model, "-c", 64, "--repeats", 1)["rows"][0]["tok_s"] > 0
 

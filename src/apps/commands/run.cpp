@@ -51,6 +51,7 @@ class Run final : public Invocation {
     SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
     std::signal(SIGINT, [](int) { g_interrupted = 1; });
     const SteadyClock clock;
+    SLUICE_TRY(lab::set_verification(speculate_, model));
     SLUICE_ASSIGN(auto speculator, lab::load_speculator(model, load_, speculate_, &clock));
     SLUICE_ASSIGN(auto executor, model.make_executor());
     lab::CompletionRunner runner(model, std::move(executor), std::move(speculator));

@@ -148,6 +148,7 @@ class Serve final : public Invocation {
     for (lab::LoadedPool& pool : loaded) {
       const std::string suffix = loaded.size() > 1 ? pool.spec.name : "";
       engine::EngineOptions options;
+      SLUICE_TRY(lab::set_verification(speculation_of(pool.spec), pool.model));
       options.scheduler = pool.model.scheduler;
       options.max_queue = size_t(max_queue_);
       options.max_queue_tokens = max_queue_tokens_;
