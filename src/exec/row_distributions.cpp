@@ -27,7 +27,7 @@ void RowDistributions::decide(std::span<const sched::OutputRow> rows, const kern
   for (size_t i = 0; i < rows.size(); ++i) {
     const sched::OutputRow& r = rows[i];
     if (r.verifies < 0) continue;
-    const std::span<const float> p = kept_[i];
+    const std::span<const float> p = r.distribution ? *r.distribution : kept_[i];
     a.results[i].token = r.proposed ? sample::accept_or_replace(p, {r.proposed, p.size()}, r.verifies, *r.params, r.position).token
                                     : sample::accept_or_replace(p, r.verifies, *r.params, r.position).token;
   }

@@ -7,7 +7,9 @@
 namespace sluice::sched {
 
 // With all of them accepted a step gives one token more: never more than the request and the context have room for.
+// A log-probability is of the token that the target draws, which rejection does not ask for: there such requests get none.
 int Scheduler::draft_limit(const Sequence* s) const {
+  if (options_.rejection && s->sampling.num_logprobs >= 0) return 0;
   const int64_t left = std::min<int64_t>(s->request->submission.max_tokens - s->generated(), options_.max_context - s->known());
   return int(std::clamp<int64_t>(left - 1, 0, kMaxDrafts));
 }
@@ -43,8 +45,6 @@ void Scheduler::put_drafts(size_t i, std::span<const TokenId> drafts, bool waits
   if (!slots_[i].ready) return;
   drafts = drafts.first(std::min(drafts.size(), size_t(slots_[i].limit)));
   const auto end = std::find_if(drafts.begin(), drafts.end(), [&](TokenId t) { return t < 0 || t >= options_.vocab; });
-  // A log-probability is of the token that the target draws, which rejection does not ask for.
-  if (options_.rejection && s->sampling.num_logprobs >= 0) return;
   s->drafts.assign(drafts.begin(), end);
   s->draft_distributions = std::move(distributions);
 }

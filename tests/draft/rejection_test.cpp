@@ -32,9 +32,10 @@ class Texts final : public sched::ResponseSink {
 struct Outcome {
   std::map<Text, int> counts;
   int drafted = 0, accepted = 0;
+  uint64_t passes = 0;  // of the draft model
 };
 
-Outcome run(const testing::TinyModel& target, const char* mode, const testing::TinyModel* draft, float temperature) {
+Outcome run(const testing::TinyModel& target, const char* mode, const testing::TinyModel* draft, float temperature, int num_logprobs = -1) {
   lab::LoadOptions load;
   load.model = target.path();
   load.threads = 1;
@@ -62,12 +63,14 @@ Outcome run(const testing::TinyModel& target, const char* mode, const testing::T
     one.sampling.seed = uint64_t(i) + (*mode == 'o' ? 1'000'000 : 0);  // without drafts other seeds: two samples
     one.sampling.temperature = temperature;
     one.sampling.top_k = 5;
+    one.sampling.num_logprobs = num_logprobs;
     one.sampling.logit_bias = {{67, 3.0f}};
     one.sink = sinks.emplace_back(std::make_shared<Texts>());
     EXPECT_TRUE(engine.submit(std::move(one)).ok());
   }
   while (!engine.idle()) std::this_thread::yield();
   Outcome out;
+  if (options.speculator) out.passes = options.speculator->counters().passes;
   for (const auto& t : sinks) {
     EXPECT_EQ(t->text.size(), 4u);
     ++out.counts[Text(t->text.begin(), t->text.begin() + 3)];
@@ -120,6 +123,14 @@ TEST(Rejection, GreedyTextsAreThoseWithoutDrafts) {
   EXPECT_EQ(plain.counts.size(), 1u);
   EXPECT_EQ(run(target, "draft", &other, 0).counts, plain.counts);
   EXPECT_EQ(run(target, "ngram", nullptr, 0).counts, plain.counts);
+}
+
+// Their tokens' log-probabilities are of what the target draws: nothing is drafted for them, nor computed by the draft model in vain.
+TEST(Rejection, LeavesRequestsForLogProbabilitiesAlone) {
+  const testing::TinyModel target({}, 1);
+  const Outcome with = run(target, "draft", &target, 0.7f, 0);
+  EXPECT_EQ(with.drafted, 0);
+  EXPECT_EQ(with.passes, 0u);
 }
 
 TEST(Rejection, IsRefusedByName) {
