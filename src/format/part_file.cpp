@@ -58,7 +58,6 @@ PartFile::~PartFile() {
   if (journal_ >= 0) ::close(journal_);
 }
 
-
 Result<PartFile> PartFile::open(const std::string& path, uint64_t fingerprint, size_t pieces, uint64_t file_bytes) {
   PartFile p;
   p.path_ = path;

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "http/client.h"
+#include "lab/load_tally.h"
 #include "model/random_vocab.h"
 
 namespace sluice::lab {
@@ -82,35 +83,21 @@ Outcome send_one(http::Client& client, const GeneratorOptions& o, const std::str
 }
 
 LoadReport summarise(const GeneratorOptions& o, const std::vector<Outcome>& outcomes, double duration) {
-  LoadReport r;
-  r.requests = int(outcomes.size());
-  r.duration_s = duration;
-  std::vector<double> ttft, tpot, itl, e2e;
-  int good = 0;
+  LoadTally tally(o.slo_ttft_ms, o.slo_tpot_ms);
+  std::vector<double> gaps;
   for (const Outcome& x : outcomes) {
-    if (!x.error.empty()) {
-      ++(x.status == 429 ? r.rejected : r.failed);
-      if (r.first_error.empty()) r.first_error = x.error;
-      continue;
-    }
-    ++r.ok;
-    r.prompt_tokens += x.prompt_tokens;
-    r.output_tokens += x.output_tokens;
-    ttft.push_back(x.first - x.started);
-    e2e.push_back(x.last - x.started);
-    const double per_token = x.output_tokens > 1 ? (x.last - x.first) / double(x.output_tokens - 1) : 0;
-    if (x.output_tokens > 1) tpot.push_back(per_token);
-    itl.insert(itl.end(), x.gaps.begin(), x.gaps.end());
-    good += (o.slo_ttft_ms <= 0 || ttft.back() * 1e3 <= o.slo_ttft_ms) && (o.slo_tpot_ms <= 0 || per_token * 1e3 <= o.slo_tpot_ms);
+    if (!x.error.empty()) continue;
+    tally.add(x.first - x.started, x.last - x.started, x.prompt_tokens, x.output_tokens);
+    gaps.insert(gaps.end(), x.gaps.begin(), x.gaps.end());
   }
-  r.output_tok_s = double(r.output_tokens) / duration;
-  r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration;
-  r.goodput_rps = good / duration;
-  for (double s : ttft) r.ttft_mean_ms += s * 1e3 / double(ttft.size());
-  r.ttft_ms = percentiles_ms(std::move(ttft));
-  r.tpot_ms = percentiles_ms(std::move(tpot));
-  r.itl_ms = percentiles_ms(std::move(itl));
-  r.e2e_ms = percentiles_ms(std::move(e2e));
+  LoadReport r = tally.report(duration);
+  r.requests = int(outcomes.size());
+  r.itl_ms = percentiles_ms(std::move(gaps));
+  for (const Outcome& x : outcomes) {
+    if (x.error.empty()) continue;
+    ++(x.status == 429 ? r.rejected : r.failed);
+    if (r.first_error.empty()) r.first_error = x.error;
+  }
   return r;
 }
 

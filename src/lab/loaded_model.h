@@ -83,8 +83,8 @@ Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);
 Result<CacheType> parse_kv_type(const std::string& text);
 // As the options have it. Errors: kInvalidArgument; kUnsupported naming type and backend.
 Result<CacheType> cache_type_of(const LoadOptions& options, const kernels::KernelTable& kernels);
-int default_step_tokens(bool host, const std::string& objective);
-int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // max_step_tokens with its default resolved
+int default_step_tokens(bool host, const std::string& objective);  // max_step_tokens where nobody says
+int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // ... as the options and their default have it
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 // latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <memory>
 
+#include "lab/load_tally.h"
+
 namespace sluice::lab {
 namespace {
 
@@ -49,55 +51,11 @@ class GapSink final : public sched::ResponseSink {
   TimeUs last_ = 0;
 };
 
-// What the clients of some requests saw.
-struct Tally {
-  LoadReport report;
-  LogHistogram gaps;
-  std::vector<double> ttft, tpot, e2e;
-  int good = 0;
-
-  void add(const sched::Finished& f, const SimulateOptions& o) {
-    ++report.ok, ++report.requests;
-    report.prompt_tokens += f.prompt_tokens;
-    report.output_tokens += f.generated_tokens;
-    ttft.push_back(double(f.first_token_us - f.arrived_us) * 1e-6);
-    const double per_token = f.generated_tokens > 1 ? double(f.finished_us - f.first_token_us) * 1e-6 / (f.generated_tokens - 1) : 0;
-    if (f.generated_tokens > 1) tpot.push_back(per_token);
-    e2e.push_back(double(f.finished_us - f.arrived_us) * 1e-6);
-    good += (o.slo_ttft_ms <= 0 || ttft.back() * 1e3 <= o.slo_ttft_ms) && (o.slo_tpot_ms <= 0 || per_token * 1e3 <= o.slo_tpot_ms);
-  }
-
-  LoadReport finish(double duration_s) {
-    LoadReport& r = report;
-    r.duration_s = duration_s;
-    if (duration_s > 0) {
-      r.output_tok_s = double(r.output_tokens) / duration_s;
-      r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / duration_s;
-      r.goodput_rps = good / duration_s;
-    }
-    for (double s : ttft) r.ttft_mean_ms += s * 1e3 / double(ttft.size());
-    r.ttft_ms = percentiles_ms(std::move(ttft));
-    r.tpot_ms = percentiles_ms(std::move(tpot));
-    r.e2e_ms = percentiles_ms(std::move(e2e));
-    r.itl_ms = {gaps.quantile_ms(0.5), gaps.quantile_ms(0.9), gaps.quantile_ms(0.99)};
-    return std::move(r);
-  }
-
-  // Joins another's into this one.
-  void add(const Tally& t) {
-    report.ok += t.report.ok, report.requests += t.report.requests;
-    report.prompt_tokens += t.report.prompt_tokens, report.output_tokens += t.report.output_tokens;
-    gaps.add(t.gaps);
-    for (const auto& [to, from] : {std::pair{&ttft, &t.ttft}, {&tpot, &t.tpot}, {&e2e, &t.e2e}}) to->insert(to->end(), from->begin(), from->end());
-    good += t.good;
-  }
-};
-
 class Simulation {
  public:
   Simulation(const SimulateOptions& o, const std::vector<Arrival>& arrivals, const std::function<bool(size_t)>& is_batch)
       : o_(o), arrivals_(arrivals), is_batch_(is_batch), rng_(o.seed), scheduler_(o.scheduler, nullptr),
-        executor_(o.cost, o.scheduler.total_blocks, o.scheduler.block_tokens) {
+        executor_(o.cost, o.scheduler.total_blocks, o.scheduler.block_tokens), tallies_{{o.slo_ttft_ms, o.slo_tpot_ms}, {o.slo_ttft_ms, o.slo_tpot_ms}} {
     if (!o.step_cost.empty()) scheduler_.cost().restore(o.step_cost);
   }
 
@@ -145,7 +103,7 @@ class Simulation {
       s.max_tokens = a.output_tokens;
       s.ignore_eos = true;
       s.arrived_us = arrival_us(i);
-      s.sink = std::make_shared<GapSink>(&now_, &tallies_[c].gaps);
+      s.sink = std::make_shared<GapSink>(&now_, &gaps_[c]);
       s.request_class = sched::RequestClass(c);
       scheduler_.admit(std::move(s));
     }
@@ -184,16 +142,23 @@ class Simulation {
 
   void note(const sched::Finished& f) {
     if (o_.static_batches) batch_.push_back(f.prompt_tokens + f.generated_tokens);
-    tallies_[class_of(size_t(f.request_id))].add(f, o_);
+    const auto since = [&](TimeUs at) { return double(at - f.arrived_us) * 1e-6; };
+    tallies_[class_of(size_t(f.request_id))].add(since(f.first_token_us), since(f.finished_us), f.prompt_tokens, f.generated_tokens);
+  }
+
+  static LoadReport report(const LoadTally& tally, const LogHistogram& gaps, double duration_s) {
+    LoadReport r = tally.report(duration_s);
+    r.itl_ms = {gaps.quantile_ms(0.5), gaps.quantile_ms(0.9), gaps.quantile_ms(0.99)};
+    return r;
   }
 
   void finish(double wall_s) {
     const double duration_s = double(now_ - (arrivals_.empty() ? 0 : arrival_us(0))) * 1e-6;
-    Tally all;
-    for (const Tally& t : tallies_) all.add(t);
-    static_cast<LoadReport&>(r_) = all.finish(duration_s);
-    if (tallies_[0].report.ok > 0 && tallies_[1].report.ok > 0)
-      for (Tally& t : tallies_) r_.classes.push_back(t.finish(duration_s));
+    if (tallies_[0].ok() > 0 && tallies_[1].ok() > 0)
+      for (const int c : {0, 1}) r_.classes.push_back(report(tallies_[c], gaps_[c], duration_s));
+    tallies_[0].add(tallies_[1]);
+    gaps_[0].add(gaps_[1]);
+    static_cast<LoadReport&>(r_) = report(tallies_[0], gaps_[0], duration_s);
     r_.wall_s = wall_s;
     r_.kv_waste_pct = slot_steps_ > 0 ? 100 * (1 - live_steps_ / slot_steps_) : 0;
     r_.preemptions = scheduler_.counters().preemptions;
@@ -213,7 +178,8 @@ class Simulation {
   TimeUs now_ = 0;
   size_t next_[2] = {0, 0};
   std::vector<int> batch_;  // lengths of a static batch's finished members
-  Tally tallies_[2];        // by class
+  LoadTally tallies_[2];    // by class
+  LogHistogram gaps_[2];
   double slot_steps_ = 0, live_steps_ = 0;
 };
 
