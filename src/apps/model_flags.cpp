@@ -22,7 +22,7 @@ void declare_model(Flags& f, lab::LoadOptions& o) {
   f.add("--kv-type", o.kv_type, "what the cache keeps: f32, f16, bf16, fp8, int8, int4, KEYS/VALUES of these, or k8v4 and the like");
   f.add("--kv-memory", o.kv_memory, "memory for the cache, such as 2GiB");
   f.add("--swap-memory", o.swap_memory, "memory of the host for the blocks of preempted sequences, where that is sooner than computing them again");
-  f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16");
+  f.add("--block-tokens", o.block_tokens, "tokens a cache block, a multiple of 16 (0: 16, or 64 where keys are int4)");
   f.add("--max-sequences", o.max_sequences, "sequences that run at once");
   f.add("--max-step-tokens", o.max_step_tokens, "tokens a step, prompts' chunks included (0: 512 on a host, 2048 on a device, 4096 there for throughput)");
   f.add("--objective", o.objective, "latency: prompts go in chunks that keep gaps even; throughput: as they come");

@@ -22,10 +22,16 @@ int padded_sequences(int n) {
 
 }  // namespace
 
-KvBytes DeviceExecutor::kv_bytes(const model::ModelSpec& s, CacheType type) {
-  const size_t rows = size_t(s.num_layers) * size_t(s.kv_heads);
-  return {rows * cache_code_bytes(type.keys, s.head_dim), rows * cache_code_bytes(type.values, s.head_dim),
-          rows * (cache_scale_bytes(type.keys, s.head_dim) + cache_scale_bytes(type.values, s.head_dim))};
+// Of keys in groups, what their scales and the open group's rows take is all beyond the codes.
+KvBytes DeviceExecutor::kv_bytes(const model::ModelSpec& s, CacheType type, int block_tokens) {
+  const size_t rows = size_t(s.num_layers) * size_t(s.kv_heads), tokens = size_t(block_tokens);
+  const size_t keys = keys_in_groups(type.keys) ? size_t(s.head_dim) / 2 : cache_code_bytes(type.keys, s.head_dim), values = cache_code_bytes(type.values, s.head_dim);
+  const size_t block = cache_key_bytes(type.keys, s.head_dim, block_tokens) + cache_value_bytes(type.values, s.head_dim, block_tokens);
+  return {rows * keys, rows * values, (rows * (block - tokens * (keys + values)) + tokens - 1) / tokens};
+}
+
+static size_t step_key_bytes(const model::ModelSpec& s, CacheType type, int tokens, int sequences) {
+  return keys_in_groups(type.keys) ? step_groups(tokens, sequences) * size_t(s.kv_heads) * open_group_bytes(s.head_dim) : 0;
 }
 
 size_t DeviceExecutor::step_bytes(const model::ModelSpec& s, const kernels::KernelTable& kernels, const DeviceOptions& o) {
@@ -33,6 +39,7 @@ size_t DeviceExecutor::step_bytes(const model::ModelSpec& s, const kernels::Kern
   const int rows = logit_rows(kernels, o.max_sequences);
   const kernels::ContextOptions c = context_options(s, kernels, o);
   return a_token * size_t(o.max_step_tokens) + size_t(rows) * size_t(s.dim + s.vocab) * 4 + kernels.context_bytes(c) +
+         step_key_bytes(s, o.kv_type, o.max_step_tokens, std::min(o.max_sequences, o.max_step_tokens)) +
          kSlots * (PlanMemory::kFirstBytes + size_t(c.max_tokens) * sizeof(int32_t));
 }
 
@@ -77,12 +84,18 @@ DeviceExecutor::DeviceExecutor(std::shared_ptr<const model::Model> model, Device
 // One block more than the scheduler knows of: padding writes there.
 void DeviceExecutor::make_caches() {
   const model::ModelSpec& s = model_->spec();
-  const size_t rows = size_t(s.kv_heads) * size_t(options_.block_tokens);
+  void* step_keys = nullptr;  // layers take turns; room for any number of sequences, since a host's memory costs nothing untouched
+  if (const size_t bytes = step_key_bytes(s, options_.kv_type, options_.max_step_tokens, options_.max_step_tokens)) {
+    cache_memory_.emplace_back(model_->kernels(), bytes);
+    step_keys = cache_memory_.back().data();
+    if (!cache_memory_.back().ok()) ready_ = no_room("a step's keys");
+  }
   for (int i = 0; i < s.num_layers; ++i) {
     kernels::CacheView view;
     view.type = options_.kv_type;
-    view.key_stride = rows * cache_row_bytes(view.type.keys, s.head_dim);
-    view.value_stride = rows * cache_row_bytes(view.type.values, s.head_dim);
+    view.key_stride = size_t(s.kv_heads) * cache_key_bytes(view.type.keys, s.head_dim, options_.block_tokens);
+    view.value_stride = size_t(s.kv_heads) * cache_value_bytes(view.type.values, s.head_dim, options_.block_tokens);
+    view.step_keys = step_keys;
     const auto take = [&](int blocks, kernels::MemoryKind kind, const char* what) {
       for (const auto& [part, stride] : {std::pair{&view.keys, view.key_stride}, {&view.values, view.value_stride}}) {
         cache_memory_.emplace_back(model_->kernels(), stride * size_t(blocks), kind);

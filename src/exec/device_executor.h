@@ -42,7 +42,7 @@ class DeviceExecutor final : public Executor {
   int depth() const override { return options_.depth; }
   int total_blocks() const override { return options_.total_blocks; }
   int block_tokens() const override { return options_.block_tokens; }
-  KvBytes kv_bytes() const override { return kv_bytes(model_->spec(), options_.kv_type); }
+  KvBytes kv_bytes() const override { return kv_bytes(model_->spec(), options_.kv_type, options_.block_tokens); }
 
   // The logits of a row of the most recent tile of rows, [vocab]. For tools that look at them after collect().
   Status read_logits(int row, float* out);
@@ -54,8 +54,9 @@ class DeviceExecutor final : public Executor {
   void parallel_for(int n, void (*fn)(void* arg, int i) noexcept, void* arg) { model_->kernels().parallel_for(context_, n, fn, arg); }
   int logit_rows() const { return activations_.max_rows; }
 
-  static KvBytes kv_bytes(const model::ModelSpec& spec, CacheType kv_type);
-  static size_t kv_bytes_per_token(const model::ModelSpec& spec, CacheType kv_type) { return kv_bytes(spec, kv_type).total(); }
+  // A token's share of its block, rounded up.
+  static KvBytes kv_bytes(const model::ModelSpec& spec, CacheType kv_type, int block_tokens);
+  static size_t kv_bytes_per_token(const model::ModelSpec& spec, CacheType kv_type, int block_tokens) { return kv_bytes(spec, kv_type, block_tokens).total(); }
   // Of backend memory that an executor takes beside the cache: activations, scratch, steps in flight. total_blocks is not read.
   static size_t step_bytes(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   // Rows of logits that exist at once; a longer list is reduced tile by tile.

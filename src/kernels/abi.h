@@ -133,13 +133,23 @@ struct BatchView {
 
 // One layer's cache: keys and values of `type`, block b at base + b * stride bytes. Inner layout is the backend's; a row's bytes
 // (tensor/cache_type.h) depend on its token's key or value alone, and are written once.
+//
+// Keys that are rounded in groups of tokens (keys_in_groups) depend on the group's tokens alone. A query reads the group that its own
+// position is in as rows of int8, unless that position is the group's last; then, and all groups before, as they are when closed. A
+// token that may yet be written over (a draft) is never the last of its group, and what is written begins in the group that was
+// written last or at the start of one.
 struct CacheView {
   CacheType type;
   void* keys = nullptr;
   void* values = nullptr;
-  size_t key_stride = 0;    // bytes from one block's keys to the next = G * block_tokens * cache_row_bytes(keys, D)
+  size_t key_stride = 0;    // bytes from one block's keys to the next = G * cache_key_bytes(keys, D, block_tokens)
   size_t value_stride = 0;  // likewise of values
+  // Of keys in groups: where rope_append leaves for attention, as rows of int8, the groups that the step's tokens are in, and which may be
+  // closed by now. Of sequence s they begin at step_group(batch, s); step_groups(T, S) * G * open_group_bytes(D).
+  void* step_keys = nullptr;
 };
+// In groups from step_keys on; the sequence's first is the one that its first token of the step is in.
+constexpr size_t step_group(const BatchView& b, int s) { return size_t(b.query_begin[s] / kKeyGroup) + 2 * size_t(s); }
 
 enum class RopeStyle : uint8_t { kInterleaved, kHalves };  // pairs (2i, 2i+1) / (i, i + n_rot/2)
 

@@ -41,7 +41,11 @@ class Steps {
     }
     wait(0);
   }
-  void rewind(int length) { length_ = length; }
+  // To where the first `length` tokens are computed. Of a group of keys that was closed since, they are computed again.
+  void rewind(int length) {
+    length_ = keys_in_groups(model_.device.kv_type.keys) ? length / kKeyGroup * kKeyGroup : length;
+    fill(length, false);
+  }
 
  private:
   void begin_plan(int count) {

@@ -70,6 +70,7 @@ class Evaluation {
     }
     LoadOptions options = load;
     options.kv_type = other;
+    options.block_tokens = model_.device.block_tokens;  // both run the same plans
     if (o_.reference.empty()) {
       SLUICE_ASSIGN(reference_, reconfigure(model_, options, available_memory(model_.model->kernels())));
     } else {

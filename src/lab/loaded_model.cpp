@@ -67,6 +67,17 @@ Result<CacheType> cache_type_of(const LoadOptions& o, const kernels::KernelTable
   return Error{ErrorCode::kUnsupported, "there are no kernels for a cache of " + cache_type_name(type) + " on '" + kernels.name + "' (one of f32, f16, bf16, fp8 and int8 for keys and values alike runs there)", "--kv-type"};
 }
 
+int block_tokens_of(const LoadOptions& o) {
+  const auto type = find_cache_type(o.kv_type);
+  return o.block_tokens != 0 ? o.block_tokens : type && keys_in_groups(type->keys) ? 4 * kKeyGroup : 16;
+}
+
+LoadOptions draft_options(LoadOptions o) {
+  o.block_tokens = block_tokens_of(o);
+  if (const auto type = find_cache_type(o.kv_type); type && keys_in_groups(type->keys)) o.kv_type = cache_type_name({CacheElement::kInt8, type->values});
+  return o;
+}
+
 int default_step_tokens(bool host, const std::string& objective) { return host ? 512 : objective == "throughput" ? 4096 : 2048; }
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {
@@ -104,7 +115,7 @@ static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::K
   d.threads = o.threads > 0 ? o.threads : default_threads();
   d.pin_threads = o.pin_threads;
   d.kv_type = kv_type;
-  d.block_tokens = o.block_tokens;
+  d.block_tokens = block_tokens_of(o);
   d.max_step_tokens = step_tokens(o, kernels);
   d.max_sequences = o.max_sequences;
   d.depth = o.depth;
@@ -159,8 +170,9 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
 
 Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& o,
                                uint64_t available) {
-  if (o.block_tokens < 16 || o.block_tokens > 256 || o.block_tokens % 16)
-    return invalid(std::to_string(o.block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
+  const int block_tokens = block_tokens_of(o);
+  if (block_tokens < 16 || block_tokens > 256 || block_tokens % 16)
+    return invalid(std::to_string(block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
   if (o.depth < 0 || o.depth > 2) return invalid(std::to_string(o.depth) + " is outside 0..2", "--depth");
   if (o.max_sequences < 1 || o.max_sequences > 4096)
     return invalid(std::to_string(o.max_sequences) + " is outside 1..4096", "--max-sequences");
@@ -173,9 +185,9 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
   p.weights_bytes = weights.packed_bytes;
   p.mapped_bytes = weights.mapped_bytes;
   p.available_bytes = available;
-  p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type);
+  p.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type, block_tokens);
   p.activation_bytes = exec::DeviceExecutor::step_bytes(spec, kernels, device_options(o, kernels, kv_type));
-  const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(o.block_tokens);
+  const uint64_t block_bytes = p.kv_bytes_per_token * uint64_t(block_tokens);
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   p.activation_bytes += model::rope_bytes(spec, wanted_context);
   if (kernels.host_memory) p.process_bytes = kProcessBytes + weights.vocabulary_bytes;
@@ -199,7 +211,7 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
     p.swap_bytes = uint64_t(p.swap_blocks) * block_bytes;
   }
   p.kv_bytes = blocks * block_bytes;
-  p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * o.block_tokens));
+  p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * block_tokens));
   return p;
 }
 
@@ -242,8 +254,9 @@ static Status apply_options(const LoadOptions& o, const kernels::KernelTable& ke
   m.scheduler = {};
   m.scheduler.total_blocks = m.memory.total_blocks;
   m.scheduler.swap_blocks = m.memory.swap_blocks;
-  m.scheduler.swap_block_us = double(m.memory.kv_bytes_per_token) * o.block_tokens / (kernels.host_memory ? kHostCopyRate : kBusCopyRate);
-  m.scheduler.block_tokens = o.block_tokens;
+  m.scheduler.swap_block_us = double(m.memory.kv_bytes_per_token) * m.device.block_tokens / (kernels.host_memory ? kHostCopyRate : kBusCopyRate);
+  m.scheduler.block_tokens = m.device.block_tokens;
+  m.scheduler.group_tokens = keys_in_groups(kv_type.keys) ? kKeyGroup : 1;
   m.scheduler.max_sequences = o.max_sequences;
   m.scheduler.max_step_tokens = step_tokens(o, kernels);
   SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));

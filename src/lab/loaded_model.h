@@ -26,7 +26,7 @@ struct LoadOptions {
   std::string kv_type = "f16";
   std::string kv_memory;          // "2GiB"; "" = chosen from what the machine has
   std::string swap_memory;        // of the host, for blocks of preempted sequences; "" = none
-  int block_tokens = 16;
+  int block_tokens = 0;           // 0: 16, or 64 for a cache of int4 keys, whose blocks each have room for an open group's rows
   int max_sequences = 64;
   int max_step_tokens = 0;        // 0: 512 on a host, 2048 on a device, 4096 there for throughput; never below max_sequences
   std::string objective = "latency";  // or "throughput": what prompts may make of a step beside interactive decodes
@@ -83,6 +83,10 @@ Result<uint64_t> parse_bytes(const std::string& text, const std::string& field);
 Result<CacheType> parse_kv_type(const std::string& text);
 // As the options have it. Errors: kInvalidArgument; kUnsupported naming type and backend.
 Result<CacheType> cache_type_of(const LoadOptions& options, const kernels::KernelTable& kernels);
+int block_tokens_of(const LoadOptions& options);  // as the options and the default have it
+// A draft model's, beside a target with these: rows of int8 in the place of grouped keys, since its rejected drafts go back any number
+// of tokens.
+LoadOptions draft_options(LoadOptions target);
 int default_step_tokens(bool host, const std::string& objective);  // max_step_tokens where nobody says
 int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // ... as the options and their default have it
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);

@@ -43,10 +43,16 @@ Result<Sizes> sizes_of(const PlanRequest& r, const kernels::KernelTable& table) 
   return Sizes{std::move(shape.spec), shape.weights};
 }
 
+// Of a cache of that type, all else alike.
+int own_block_tokens(LoadOptions o, CacheType type) {
+  o.kv_type = cache_type_name(type);
+  return block_tokens_of(o);
+}
+
 // What is there whatever the cache, with a cache of no matter what size.
 Result<MemoryPlan> fixed_plan(const Sizes& s, const kernels::KernelTable& table, LoadOptions o) {
-  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, {CacheElement::kF32, CacheElement::kF32});
-  o.kv_memory = std::to_string(4 * a_token * uint64_t(std::max(16, o.block_tokens)));
+  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, {CacheElement::kF32, CacheElement::kF32}, 16);
+  o.kv_memory = std::to_string(4 * a_token * uint64_t(std::max(16, block_tokens_of(o))));
   return plan_memory(s.weights, s.spec, table, o, 0);
 }
 
@@ -65,7 +71,7 @@ void add_terms(PlanReport& out, const MemoryPlan& p, const kernels::KernelTable&
 }
 
 Status add_draft(PlanReport& out, const PlanRequest& r, const kernels::KernelTable& table) {
-  LoadOptions o = r.load;
+  LoadOptions o = draft_options(r.load);
   o.model = r.draft;
   o.random.clear();
   SLUICE_ASSIGN(const Sizes s, sizes_of(o, table));
@@ -157,19 +163,20 @@ Result<PlanReport> plan_deployment(const PlanRequest& r) {
   out.context = r.load.context > 0 ? std::min(r.load.context, s.spec.max_context) : s.spec.max_context;
   out.kv_bytes_per_token = p.kv_bytes_per_token;
   SLUICE_ASSIGN(const CacheType type, cache_type_of(r.load, *table));
-  out.kv_parts = exec::DeviceExecutor::kv_bytes(s.spec, type);
+  const int block_tokens = block_tokens_of(r.load);
+  out.kv_parts = exec::DeviceExecutor::kv_bytes(s.spec, type, block_tokens);
   out.kv_type = cache_type_name(type);
   for (CacheElement e : kCacheElements)
-    if (table->cache_type({e, e})) out.kv_by_type.emplace_back(cache_element_name(e), exec::DeviceExecutor::kv_bytes_per_token(s.spec, {e, e}));
+    if (table->cache_type({e, e})) out.kv_by_type.emplace_back(cache_element_name(e), exec::DeviceExecutor::kv_bytes_per_token(s.spec, {e, e}, own_block_tokens(r.load, {e, e})));
   if (type.keys != type.values) out.kv_by_type.emplace_back(out.kv_type, out.kv_parts.total());
   add_terms(out, p, *table, s.spec, int(out.context), "");
   if (!r.draft.empty()) SLUICE_TRY(add_draft(out, r, *table));
   for (const PlanTerm& t : out.terms) out.fixed_bytes += t.bytes;
   const uint64_t left = out.memory_bytes > out.fixed_bytes ? out.memory_bytes - out.fixed_bytes : 0;
-  const uint64_t block_bytes = (out.kv_bytes_per_token + out.draft_kv_bytes_per_token) * uint64_t(r.load.block_tokens);
+  const uint64_t block_bytes = (out.kv_bytes_per_token + out.draft_kv_bytes_per_token) * uint64_t(block_tokens);
   const int64_t blocks = int64_t(left / block_bytes);
-  out.max_tokens = blocks * r.load.block_tokens;
-  out.max_sequences = blocks / ((out.context + r.load.block_tokens - 1) / r.load.block_tokens);
+  out.max_tokens = blocks * block_tokens;
+  out.max_sequences = blocks / ((out.context + block_tokens - 1) / block_tokens);
   out.fits = out.max_sequences >= std::max(1, r.sequences);
   auto served = plan_memory(s.weights, s.spec, *table, r.load, out.memory_bytes);
   p.kv_bytes = 0;

@@ -48,6 +48,7 @@ class Replay {
     sched::SchedulerOptions s;
     s.total_blocks = o.at("total_blocks").get<int>();
     s.block_tokens = o.at("block_tokens").get<int>();
+    s.group_tokens = o.value("group_tokens", 1);
     s.max_sequences = o.at("max_sequences").get<int>();
     s.max_step_tokens = o.at("max_step_tokens").get<int>();
     s.step_us = o.at("step_us").get<TimeUs>();
@@ -59,7 +60,7 @@ class Replay {
     s.swap_block_us = o.at("swap_block_us").get<double>();
     s.prefix_cache = o.at("prefix_cache").get<bool>();
     require(s.swap_blocks >= 0 && s.swap_blocks <= 1 << 26 && s.swap_block_us >= 0, "options are out of range");
-    require(s.total_blocks > 0 && s.total_blocks <= 1 << 26 && s.block_tokens >= 16 && s.block_tokens <= 256 && s.block_tokens % 16 == 0 && s.max_sequences > 0 &&
+    require(s.total_blocks > 0 && s.total_blocks <= 1 << 26 && s.block_tokens >= 16 && s.block_tokens <= 256 && s.block_tokens % 16 == 0 && (s.group_tokens == 1 || s.group_tokens == 16) && s.max_sequences > 0 &&
                 s.max_sequences <= 1 << 16 && s.max_step_tokens >= s.max_sequences && s.max_step_tokens <= 1 << 24, "options are out of range");
     scheduler_.emplace(s, tokenizer_);
     if (const auto cost = j.at("step_cost").get<std::vector<double>>(); !cost.empty()) require(scheduler_->cost().restore(cost), "step_cost is no cost model's state");

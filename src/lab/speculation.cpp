@@ -37,14 +37,15 @@ Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft) {
 }
 
 Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft) {
-  LoadOptions o = options;
+  LoadOptions o = draft_options(options);
   o.model = draft;
   o.random.clear();
   o.save.clear();
   o.depth = 1;
   SLUICE_ASSIGN(const auto file, open_weights(o, false));
   SLUICE_ASSIGN(const model::ModelSpec spec, model::read_spec(file->metadata()));
-  const size_t a_token = exec::DeviceExecutor::kv_bytes_per_token(spec, target.device.kv_type);
+  SLUICE_ASSIGN(const CacheType kv_type, parse_kv_type(o.kv_type));
+  const size_t a_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type, o.block_tokens);
   const uint64_t wanted = uint64_t(target.scheduler.total_blocks) * uint64_t(target.scheduler.block_tokens) * a_token;
   const uint64_t free = uint64_t(kMostOfFree * double(available_memory(target.model->kernels())));
   o.kv_memory = std::to_string(std::max<uint64_t>(std::min(wanted, free), 2 * a_token * uint64_t(o.block_tokens)));

@@ -27,7 +27,7 @@ Status check_speculation(const SpeculateOptions& options);
 // Has the target verify as options say, by its scheduler's options. kUnsupported: by rejection on a device, whose logits stay there.
 Status set_verification(const SpeculateOptions& options, LoadedModel& target);
 
-// A draft model beside its target: same device, threads and cache type, room in its cache for the tokens of the target's.
+// A draft model beside its target: same device and threads, lab::draft_options, room in its cache for the tokens of the target's.
 // Errors: as load_model; kUnsupported where the two vocabularies differ in a token that both have, naming it.
 Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft);
 Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft);

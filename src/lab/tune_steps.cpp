@@ -50,7 +50,7 @@ Status Tuner::cache_and_batching() {
   SLUICE_TRY(choose(step, choices));
   choices.clear();
   for (const int n : {16, 32, 64})
-    if (n != current_.load.block_tokens) choices.push_back(one("block-tokens", n));
+    if (n != block_tokens_of(current_.load)) choices.push_back(one("block-tokens", n));
   if (current_.load.kv_type != "f32") choices.push_back({{"kv-type", "f32"}});  // loses nothing; of the others that is not known
   SLUICE_TRY(choose(step, choices));
   end_step(std::move(step));

@@ -57,6 +57,7 @@ class OneSequence {
 Result<std::vector<double>> step_ms_by_rows(const LoadedModel& m, std::span<const int> rows, int context, int repeats) {
   SLUICE_ASSIGN(auto executor, m.make_executor());
   OneSequence sequence(m, std::move(executor));
+  if (keys_in_groups(m.device.kv_type.keys)) context -= context % kKeyGroup;  // what is written again are whole groups
   Rng rng(3);
   std::vector<int32_t> tokens(static_cast<size_t>(context));
   for (int32_t& t : tokens) t = int32_t(rng.below(uint32_t(m.scheduler.vocab)));

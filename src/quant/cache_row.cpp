@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include "base/fp8.h"
 #include "base/half.h"
@@ -107,6 +108,47 @@ void decode_cache_row(CacheElement e, const uint8_t* row, int n, float* x) {
     const float scale = get_bf16(scales);
     for (int i = 0; i < n; ++i) x[i] = (e == CacheElement::kFp8 ? e4m3_to_float(row[i]) : float(int8_t(row[i]))) * scale;
   }
+}
+
+void close_key_group(const uint8_t* rows, int n, uint8_t* group) {
+  std::vector<float> x(size_t(n) * kKeyGroup), least(static_cast<size_t>(n)), most(static_cast<size_t>(n));
+  for (int t = 0; t < kKeyGroup; ++t) decode_cache_row(CacheElement::kInt8, rows + size_t(t) * cache_row_bytes(CacheElement::kInt8, n), n, &x[size_t(t) * size_t(n)]);
+  float lowest = 0, widest = 0;
+  for (int d = 0; d < n; ++d) {
+    least[size_t(d)] = most[size_t(d)] = x[size_t(d)];
+    for (size_t i = size_t(d); i < x.size(); i += size_t(n)) {
+      least[size_t(d)] = std::min(least[size_t(d)], x[i]);
+      most[size_t(d)] = std::max(most[size_t(d)], x[i]);
+    }
+    lowest = std::max(lowest, std::fabs(least[size_t(d)]));
+  }
+  uint8_t *s = group + size_t(n) * kKeyGroup / 2, *m = s + n;
+  const float minimum_unit = bf16_up(lowest / kInt8Max);
+  for (int d = 0; d < n; ++d) {
+    m[d] = uint8_t(int8_t(std::clamp(std::floor(least[size_t(d)] * inverse(minimum_unit)), -kInt8Max, kInt8Max)));
+    widest = std::max(widest, most[size_t(d)] - float(int8_t(m[d])) * minimum_unit);
+  }
+  const bool finite = all_finite(x.data(), int(x.size()));
+  const float scale_unit = finite ? bf16_up(widest / (kInt4Max * 255)) : std::numeric_limits<float>::quiet_NaN();
+  std::memset(group, 0, size_t(n) * kKeyGroup / 2);
+  for (int d = 0; d < n; ++d) {
+    const float minimum = float(int8_t(m[d])) * minimum_unit;
+    s[d] = uint8_t(finite ? std::min(std::ceil((most[size_t(d)] - minimum) * inverse(kInt4Max * scale_unit)), 255.0f) : 0);
+    const float factor = inverse(float(s[d]) * scale_unit);
+    for (int t = 0; finite && t < kKeyGroup; ++t) {
+      const auto code = uint8_t(std::nearbyint(std::clamp((x[size_t(t) * size_t(n) + size_t(d)] - minimum) * factor, 0.0f, kInt4Max)));
+      group[size_t(t) * size_t(n) / 2 + size_t(d) / 2] |= uint8_t(d % 2 ? code << 4 : code);
+    }
+  }
+  put_bf16(m + n, scale_unit);
+  put_bf16(m + n + 2, finite ? minimum_unit : 0);
+}
+
+void decode_grouped_key(const uint8_t* group, int token, int n, float* x) {
+  const uint8_t *codes = group + size_t(token) * size_t(n) / 2, *s = group + size_t(n) * kKeyGroup / 2, *m = s + n;
+  const float scale_unit = get_bf16(m + n), minimum_unit = get_bf16(m + n + 2);
+  for (int d = 0; d < n; ++d)
+    x[d] = float(d % 2 ? codes[d / 2] >> 4 : codes[d / 2] & 15) * (float(s[d]) * scale_unit) + float(int8_t(m[d])) * minimum_unit;
 }
 
 void mix_dims(float* x, int head_dim) {

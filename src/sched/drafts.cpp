@@ -10,8 +10,10 @@ namespace sluice::sched {
 // A log-probability is of the token that the target draws, which rejection does not ask for: there such requests get none.
 int Scheduler::draft_limit(const Sequence* s) const {
   if (options_.rejection && s->sampling.num_logprobs >= 0) return 0;
-  const int64_t left = std::min<int64_t>(s->request->submission.max_tokens - s->generated(), options_.max_context - s->known());
-  return int(std::clamp<int64_t>(left - 1, 0, kMaxDrafts));
+  int64_t left = std::min<int64_t>(s->request->submission.max_tokens - s->generated(), options_.max_context - s->known()) - 1;
+  const int G = options_.group_tokens;
+  if (G > 1) left = std::min<int64_t>(left, G - 1 - s->known() % G);  // a group's last token is certain
+  return int(std::clamp<int64_t>(left, 0, kMaxDrafts));
 }
 
 std::span<const DraftSlot> Scheduler::draft_slots() {

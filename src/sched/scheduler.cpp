@@ -24,6 +24,7 @@ bool Scheduler::ByRank::operator()(const Sequence* a, const Sequence* b) const {
 Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Tokenizer> tokenizer)
     : options_(options), tokenizer_(std::move(tokenizer)), pool_(options.total_blocks),
       index_(options.block_tokens, options.total_blocks), next_expiry_us_(kNever) {
+  SLUICE_CHECK(options_.group_tokens >= 1 && options_.block_tokens % options_.group_tokens == 0);
   SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
   SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
   for (int i = options_.swap_blocks; i-- > 0;) swap_free_.push_back(options_.total_blocks + i);
@@ -367,7 +368,7 @@ int Scheduler::reuse_prefix(Sequence* s) {
 
 bool Scheduler::fork_from_leader(Sequence* s) {
   Sequence* leader = s->leader;
-  const int shared = s->prompt_tokens - 1;
+  const int shared = (s->prompt_tokens - 1) / options_.group_tokens * options_.group_tokens;  // the leader may have closed the group behind
   if (!leader || !leader->running || s->known() != s->prompt_tokens || leader->computed < shared || shared == 0 ||
       s->request->submission.prompt_logprobs >= 0)
     return false;

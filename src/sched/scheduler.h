@@ -29,6 +29,9 @@ namespace sluice::sched {
 struct SchedulerOptions {
   int total_blocks = 0;
   int block_tokens = 16;        // a multiple of 16, 16..256
+  // Tokens whose keys the cache rounds together once the last of them is written, 1 or 16: what may be written over is never a group's
+  // last, and a sequence goes on from where another one was at a group's start alone.
+  int group_tokens = 1;
   int max_sequences = 64;       // running at once
   int max_step_tokens = 512;    // a step's budget; at least max_sequences
   // What a step may come to: so many microseconds (0: no such bound); and, while interactive requests are there, so much longer

@@ -311,6 +311,13 @@ TEST_P(CacheTypes, HitsAndForksGiveTheColdTokens) {
     const auto repeated = other.send(again)->wait();
     for (size_t i = 0; i < 3; ++i) EXPECT_EQ(together[i].logprobs, repeated[i].logprobs);
     EXPECT_EQ(rig.send(request(37, 9))->wait()[0].logprobs, together[0].logprobs);
+    Config large = config(isa);
+    large.block_tokens = 64;
+    Rig copies(file_, large);  // two groups of the copied block are closed, the third is open
+    sched::Submission copied = request(37, 9);
+    copied.n = 3;
+    const auto of_copies = copies.send(copied)->wait();
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(of_copies[i].logprobs, together[i].logprobs);
   }
 }
 

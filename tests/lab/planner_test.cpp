@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace sluice::lab {
 namespace {
 
@@ -27,7 +29,7 @@ TEST(Planner, AShapesKeysHaveLimits) {
 // 80 layers of 8 heads of 128 in f16 are 320 KB a token, and 32 sequences of 8,192 tokens 84 GB; fp8 is half and a scale.
 TEST(Planner, ACachesBytes) {
   const model::ModelSpec s = parse_shape("layers=80,kv_heads=8,head_dim=128,params=70e9", 16, true)->spec;
-  const auto bytes = [&](const char* type) { return exec::DeviceExecutor::kv_bytes(s, *parse_kv_type(type)); };
+  const auto bytes = [&](const char* type) { return exec::DeviceExecutor::kv_bytes(s, *parse_kv_type(type), 64); };
   EXPECT_EQ(bytes("f16").total(), 320u * 1024);
   EXPECT_NEAR(double(bytes("f16").total()) * 32 * 8192 * 1e-9, 84, 2);
   EXPECT_EQ(bytes("fp8").keys + bytes("fp8").values, 160u * 1024);
@@ -35,9 +37,30 @@ TEST(Planner, ACachesBytes) {
   EXPECT_EQ(bytes("int8").total(), bytes("fp8").total());
   EXPECT_EQ(bytes("f16/int8").keys, 160u * 1024);
   EXPECT_EQ(bytes("k8v4").values, 40u * 1024);
-  EXPECT_EQ(bytes("int4").scales, 2u * 80 * 8 * 4 * 4);  // a scale and a minimum for 32 dimensions
+  EXPECT_EQ(bytes("k8v4").scales, 80u * 8 * (2 + 4 * 4));  // a scale and a minimum for 32 dimensions
   for (int dim : {64, 80, 128, 256}) EXPECT_LE(cache_row_bytes(CacheElement::kFp8, dim), 0.52 * double(cache_row_bytes(CacheElement::kF16, dim)));
   for (int dim : {64, 128, 256}) EXPECT_LE(cache_row_bytes(CacheElement::kInt4, dim), 0.32 * double(cache_row_bytes(CacheElement::kF16, dim)));
+}
+
+// int4: codes; for 16 keys two bytes a dimension and two units; in each block, beyond its last group, what makes that one as large as an
+// open one. So large blocks take less.
+TEST(Planner, AnInt4CachesBytesCountTheOpenGroup) {
+  const model::ModelSpec s = parse_shape("layers=80,kv_heads=8,head_dim=128,params=70e9", 16, true)->spec;
+  const auto bytes = [&](int block_tokens) { return exec::DeviceExecutor::kv_bytes(s, *parse_kv_type("int4"), block_tokens); };
+  for (int tokens : {16, 64, 256}) {
+    const double keys = (tokens / 16) * (8 * 128 + 2 * 128 + 4) + 16 * (128 + 2) - (8 * 128 + 2 * 128 + 4), values = tokens * (64 + 16);
+    EXPECT_EQ(bytes(tokens).keys, 80u * 8 * 64);
+    EXPECT_EQ(bytes(tokens).total(), size_t(std::ceil(80 * 8 * (keys + values) / tokens)));
+  }
+  const double f16 = 320 * 1024;
+  EXPECT_LE(double(bytes(64).total()), 0.34 * f16);
+  EXPECT_LE(double(bytes(256).total()), 0.32 * f16);
+  LoadOptions o;
+  EXPECT_EQ(block_tokens_of(o), 16);
+  o.kv_type = "int4";
+  EXPECT_EQ(block_tokens_of(o), 64);
+  EXPECT_EQ(draft_options(o).kv_type, "int8/int4");
+  EXPECT_EQ(draft_options(o).block_tokens, 64);
 }
 
 TEST(Planner, CacheTypesHaveNames) {

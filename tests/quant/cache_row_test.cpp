@@ -74,6 +74,52 @@ TEST(CacheRow, ZerosStayAndWhatIsNotFiniteSpoilsItsOwnRow) {
   }
 }
 
+// Keys of 16 tokens, as they are once their group is closed.
+std::vector<float> closed(const std::vector<float>& x) {
+  const int dim = int(x.size()) / kKeyGroup;
+  const size_t row = cache_row_bytes(CacheElement::kInt8, dim);
+  std::vector<uint8_t> rows(open_group_bytes(dim)), group(closed_group_bytes(dim) + 4, 0xA7);
+  for (size_t t = 0; t < kKeyGroup; ++t) encode_cache_row(CacheElement::kInt8, &x[t * size_t(dim)], dim, &rows[t * row]);
+  close_key_group(rows.data(), dim, group.data());
+  for (size_t i = group.size() - 4; i < group.size(); ++i) EXPECT_EQ(group[i], 0xA7) << "written past the group";
+  std::vector<float> y(x.size());
+  for (int t = 0; t < kKeyGroup; ++t) decode_grouped_key(group.data(), t, dim, &y[size_t(t) * size_t(dim)]);
+  return y;
+}
+
+// A dimension is off by half a step of its own range, whatever the others' sizes, and by what the row of int8 was off.
+TEST(KeyGroup, ErrorsAreOfEachDimensionsOwnRange) {
+  for (int dim : {8, 40, 64, 128, 256})
+    for (float scale : {1e-6f, 1.0f, 3e4f}) {
+      std::vector<float> x = row_of(uint64_t(dim) + 7, dim * kKeyGroup, scale);
+      for (int t = 0; t < kKeyGroup; ++t) {
+        x[size_t(t * dim + 1)] *= 20;
+        x[size_t(t * dim + 2)] += 15 * scale;
+        x[size_t(t * dim + 3)] = -9 * scale;
+      }
+      const std::vector<float> y = closed(x);
+      float largest = 0;
+      for (float v : x) largest = std::max(largest, std::fabs(v));
+      for (int d = 0; d < dim; ++d) {
+        float least = x[size_t(d)], most = least, off = 0;
+        for (size_t i = size_t(d); i < x.size(); i += size_t(dim)) {
+          least = std::min(least, x[i]);
+          most = std::max(most, x[i]);
+          off = std::max(off, std::fabs(y[i] - x[i]));
+        }
+        // The minimum falls by at most a 127th of the largest, the scale rises by a 255th of the widest.
+        EXPECT_LE(off, (most - least + largest / 127 + 2 * largest / 255) / 30 + largest / 127 * 0.6f) << dim << " " << d;
+      }
+    }
+}
+
+TEST(KeyGroup, ZerosStayAndWhatIsNotFiniteSpoilsItsOwnGroup) {
+  EXPECT_EQ(closed(std::vector<float>(64 * kKeyGroup, 0.0f)), std::vector<float>(64 * kKeyGroup, 0.0f));
+  std::vector<float> x(64 * kKeyGroup, 1.0f);
+  x[700] = std::numeric_limits<float>::infinity();
+  for (float v : closed(x)) EXPECT_TRUE(std::isnan(v));
+}
+
 TEST(CacheRow, MixingKeepsProductsAndSpreadsOutliers) {
   for (int dim : {8, 40, 64, 96, 256}) {
     std::vector<float> a = row_of(1, dim, 1), b = row_of(2, dim, 1);

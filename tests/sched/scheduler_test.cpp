@@ -24,21 +24,33 @@ struct Recorder final : ResponseSink {
 
 // A "model": the next token is a hash of everything before it, read through the cache's blocks as a device would, so a
 // block that was not written, or was overwritten by another sequence, changes the text.
+// Where tokens come in groups, one that is written into a group whose last token was written already spoils it.
 class FakeDevice {
  public:
-  FakeDevice(int blocks, int block_tokens) : block_tokens_(block_tokens), cells_(size_t(blocks) * size_t(block_tokens), -1) {}
+  FakeDevice(int blocks, int block_tokens, int group_tokens = 1)
+      : block_tokens_(block_tokens), group_tokens_(group_tokens), cells_(size_t(blocks) * size_t(block_tokens), -1), closed_(cells_.size()) {}
   StepResult run(const BatchPlan& plan) {
     for (const CopyPair& c : plan.copies)
-      for (int i = 0; i < block_tokens_; ++i) cell(c.to, i) = cell(c.from, i);
+      for (int i = 0; i < block_tokens_; ++i) {
+        cell(c.to, i) = cell(c.from, i);
+        closed_[index(c.to, i)] = closed_[index(c.from, i)];
+      }
     for (int t = 0; t < plan.num_tokens(); ++t) {
       const int32_t id = plan.token_ids[t];
-      at(plan, plan.sequence_of[t], plan.positions[t]) = id >= 0 ? id : drawn_.at(size_t(-1 - id));
+      const size_t i = at(plan, plan.sequence_of[t], plan.positions[t]);
+      cells_[i] = id >= 0 ? id : drawn_.at(size_t(-1 - id));
+      if (group_tokens_ == 1) continue;
+      const int slot = plan.positions[t] % group_tokens_;
+      uint8_t& closed = closed_[i - size_t(slot)];
+      if (slot == 0) closed = false;
+      if (closed) cells_[i] = -7;
+      if (slot == group_tokens_ - 1) closed = true;
     }
     drawn_.clear();
     StepResult r;
     for (const OutputRow& row : plan.rows) {
       uint64_t h = 17;
-      for (int p = 0; p <= plan.positions[row.token_row]; ++p) h = h * 6364136223846793005ull + uint64_t(at(plan, row.sequence, p)) + 1;
+      for (int p = 0; p <= plan.positions[row.token_row]; ++p) h = h * 6364136223846793005ull + uint64_t(cells_[at(plan, row.sequence, p)]) + 1;
       if (row.params) h += uint64_t(row.params->choice) * 977;
       sample::SampledToken token;
       token.token = row.samples ? int32_t((h >> 33) % kVocab) : row.target;
@@ -49,12 +61,14 @@ class FakeDevice {
   }
 
  private:
-  int32_t& cell(int32_t block, int i) { return cells_[size_t(block) * size_t(block_tokens_) + size_t(i)]; }
-  int32_t& at(const BatchPlan& plan, int s, int position) {
-    return cell(plan.block_ids[size_t(plan.block_begin[s] + position / block_tokens_)], position % block_tokens_);
+  size_t index(int32_t block, int i) const { return size_t(block) * size_t(block_tokens_) + size_t(i); }
+  int32_t& cell(int32_t block, int i) { return cells_[index(block, i)]; }
+  size_t at(const BatchPlan& plan, int s, int position) const {
+    return index(plan.block_ids[size_t(plan.block_begin[s] + position / block_tokens_)], position % block_tokens_);
   }
-  int block_tokens_;
+  int block_tokens_, group_tokens_;
   std::vector<int32_t> cells_, drawn_;  // drawn_: by the rows of the step before
+  std::vector<uint8_t> closed_;         // at a group's first token
 };
 
 constexpr int kStops = 30;  // of requests that stop early: tokens below end them
@@ -127,7 +141,7 @@ void soak(uint64_t seed, SchedulerOptions o, int steps, size_t depth = 1, bool d
   SCOPED_TRACE("seed " + std::to_string(seed));
   Rng rng(seed);
   Scheduler scheduler(o, nullptr);
-  FakeDevice device(o.total_blocks + o.swap_blocks, o.block_tokens);
+  FakeDevice device(o.total_blocks + o.swap_blocks, o.block_tokens, o.group_tokens);
   std::vector<Sent> open;
   const int capacity = o.total_blocks * o.block_tokens;
   std::vector<int32_t> shared(size_t(capacity / 3));
@@ -279,6 +293,21 @@ TEST(SchedulerSoak, TightTime) {
     soak(uint64_t(700 + s), o, 10000);
     soak(uint64_t(800 + s), o, 10000, 2);
   }
+}
+
+// Where the cache closes groups of tokens, nobody writes into one that is closed: not drafts, samples or who comes back.
+TEST(SchedulerSoak, GroupsOfTokensAreClosedOnce) {
+  for (int s = 1; s <= num_seeds(); ++s)
+    for (const bool drafts : {false, true}) {
+      SchedulerOptions roomy = options(200, 64, 32, 64, true), tight = options(24, 16, 16, 48, true), kept = options(14, 32, 8, 33, false);
+      roomy.group_tokens = tight.group_tokens = kept.group_tokens = 16;
+      kept.swap_blocks = 40;
+      kept.swap_block_us = 0.1;
+      soak(uint64_t(2000 + s), roomy, 3000, 1, drafts);
+      soak(uint64_t(2100 + s), tight, 3000, 1, drafts);
+      soak(uint64_t(2200 + s), kept, 3000, 1, false);
+      soak(uint64_t(2300 + s), roomy, 3000, 2, drafts);
+    }
 }
 
 // Drafts right and wrong, in every pool: the same texts, stops and limits, and every invariant.

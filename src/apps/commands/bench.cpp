@@ -39,7 +39,7 @@ class Bench final : public Invocation {
     f.add("--isa", load_.isa, "avx2, avxvnni, avx512, avx512bf16 or reference");
     f.add("--pin-threads", load_.pin_threads, "one core a worker");
     f.add("--kv-type", load_.kv_type, "what the cache keeps: f32, f16, bf16, fp8, int8, int4, KEYS/VALUES of these, or k8v4 and the like");
-    f.add("--block-tokens", load_.block_tokens, "tokens a cache block");
+    f.add("--block-tokens", load_.block_tokens, "tokens a cache block (0: 16, or 64 where keys are int4)");
     f.add("--max-step-tokens", load_.max_step_tokens, "tokens a step (0: 512 on a host, 4096 on a device)");
     f.add("--max-sequences", load_.max_sequences, "throughput: sequences that run at once (0: every request, at most 1024)");
     f.add("--depth", load_.depth, "steps in flight, 1 or 2 (0: 2 on a device, 1 on a host)");

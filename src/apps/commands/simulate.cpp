@@ -92,6 +92,9 @@ class Simulate final : public Invocation {
     options_.keep_finished = policy_ == "static";
     SLUICE_TRY(lab::set_objective(chunk_ == "on" ? objective_ : "throughput", chunk_ == "on" ? step_ms_ : 0, scheduler_));
     scheduler_.prefix_cache = false;
+    lab::LoadOptions cache;
+    cache.kv_type = kv_type_;
+    scheduler_.block_tokens = lab::block_tokens_of(cache);
     return lab::parse_slo(slo_, options_.slo_ttft_ms, options_.slo_tpot_ms);
   }
 
@@ -105,7 +108,7 @@ class Simulate final : public Invocation {
     SLUICE_ASSIGN(const CacheType kv, lab::parse_kv_type(kv_type_));
     lab::ModelSizes m;
     for (const format::TensorEntry& t : file->tensors()) m.weight_bytes += t.file_bytes();
-    m.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(s, kv);
+    m.kv_bytes_per_token = exec::DeviceExecutor::kv_bytes_per_token(s, kv, scheduler_.block_tokens);
     m.attention_width = double(s.q_heads) * s.head_dim * s.num_layers;
     m.layer_parameters = s.num_layers * double(s.dim) * (2.0 * s.q_heads * s.head_dim + 2.0 * s.kv_heads * s.head_dim + 3.0 * s.ffn_dim);
     m.head_parameters = double(s.dim) * s.vocab;

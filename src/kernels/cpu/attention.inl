@@ -87,6 +87,17 @@ SIMD int row_groups(const AttentionArgs& a, int s) {
   return (tokens * (a.q_heads / a.kv_heads) + kAttentionRows - 1) / kAttentionRows;
 }
 
+static void find_own_groups(RowGroup& g) {
+  const AttentionArgs& a = *g.args;
+  g.closed = 0;
+  for (int r = 0; r < g.rows; ++r) {
+    const int begin = g.end[r] / kKeyGroup * kKeyGroup;  // past the last position, so that a group's last reads it closed
+    g.own_begin[r] = begin;
+    g.own[r] = begin < g.end[r] ? step_piece(a.batch, a.cache, g.sequence, begin, g.kv_head, a.kv_heads, a.head_dim) : nullptr;
+    if (begin > g.closed) g.closed = begin;
+  }
+}
+
 // Unit `unit` of the job: rows are (token, head of the KV head's group), token by token.
 static void open_group(const AttentionArgs& a, int unit, RowGroup& g) {
   int s = 0;
@@ -112,6 +123,7 @@ static void open_group(const AttentionArgs& a, int unit, RowGroup& g) {
       f_store(g.q[r] + d, f_mul(f_load_n(q + d, a.head_dim - d), f_set1(a.scale)));
   }
   pair_queries(a.cache.type.keys, g);
+  if (keys_in_groups(a.cache.type.keys)) find_own_groups(g);
 }
 
 // (max, sum, acc) takes in a later split's; an empty side leaves the other as it is.

@@ -92,40 +92,77 @@ SIMD void int8_scores(const RowGroup& g, const KeyVector& k0, const KeyVector& k
   }
 }
 
-// int4: whole numbers within a group; q.k of a group is scale * (q.codes) + minimum * sum(q).
+// Queries for a closed group of int4 keys: times the scales of its dimensions, as whole numbers of 16 bits (a 256th of what a scale's
+// unit would make), and their products with its minima.
 template <int R>
-SIMD void int4_scores(const RowGroup& g, const KeyVector& k0, const KeyVector& k1, F (&s0)[R], F (&s1)[R]) {
-  constexpr int kChunks = kCacheGroup / 4;
-  const int dims = g.args->head_dim, groups = cache_groups(dims);
-  const size_t scales = kKeyTile * cache_code_bytes(CacheElement::kInt4, dims);
-  const uint8_t *a = k0.piece + 2 * k0.lane, *b = k1.piece + 2 * k1.lane;
-  const I below = i_set1(0x000F000F);
-  for (int group = 0; group < groups; ++group) {
-    I t0[R], t1[R];
+SIMD void scale_queries(const RowGroup& g, const KeyVector& k, int32_t (*pairs)[kMaxHeadDim / 2], int (&minima)[R]) {
+  const int dims = g.args->head_dim;
+  const uint8_t *s = k.piece + dims * kKeyTile / 2, *m = s + dims, *next = k.next + dims * kKeyTile / 2;
+  I sum[R];
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) t0[r] = t1[r] = i_zero();
-    for (int c = group * kChunks; c < (group + 1) * kChunks; ++c, a += 2 * kKeyTile, b += 2 * kKeyTile) {
-      const I x = i_pairs_from_u8(a), y = i_pairs_from_u8(b);
-      if (c % 2 == 0) {
-        prefetch(k0.next + size_t(c) * 2 * kKeyTile);
-        prefetch(k1.next + size_t(c) * 2 * kKeyTile);
-      }
-      const I x0 = i_and(x, below), x1 = i_pair_shift_right<4>(x), y0 = i_and(y, below), y1 = i_pair_shift_right<4>(y);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const I q = i_set1(g.pairs[r][2 * c]), p = i_set1(g.pairs[r][2 * c + 1]);
-        t0[r] = i_dot_pairs(i_dot_pairs(t0[r], x0, q), x1, p);
-        t1[r] = i_dot_pairs(i_dot_pairs(t1[r], y0, q), y1, p);
-      }
-    }
-    const size_t at = scales + size_t(group) * 4 * kKeyTile;
-    const F u = key_scales(k0, at), v = key_scales(k1, at), m = key_scales(k0, at + 2 * kKeyTile), n = key_scales(k1, at + 2 * kKeyTile);
+  for (int r = 0; r < R; ++r) sum[r] = i_zero();
+  for (int d = 0; d < dims; d += 2 * kLanes) {  // beyond the head's dimensions queries are 0
+    const I scale = i_pair_shift_left<7>(i_pairs_from_u8(s + d)), minimum = i_pairs_from_s8(m + d);
+    prefetch(next + 2 * d);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const F unit = f_set1(g.unit[r]), sum = f_set1(g.group_sum[r][group]);
-      s0[r] = f_fma(m, sum, f_fma(f_from_int(t0[r]), f_mul(u, unit), s0[r]));
-      s1[r] = f_fma(n, sum, f_fma(f_from_int(t1[r]), f_mul(v, unit), s1[r]));
+      const I q = i_load(g.pairs[r] + d / 2);
+      f_store(reinterpret_cast<float*>(pairs[r] + d / 2), f_from_bits(i_pair_mul_high(q, scale)));
+      sum[r] = i_dot_pairs(sum[r], q, minimum);
     }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; r += 2) {
+    int even, odd;
+    i_sums(sum[r], sum[r + 1 < R ? r + 1 : r], even, odd);
+    minima[r] = even;
+    if (r + 1 < R) minima[r + 1] = odd;
+  }
+}
+
+// What a score's whole numbers are worth: of codes, and of minima.
+struct GroupUnits { float codes, minima; };
+SIMD GroupUnits group_units(const uint8_t* piece, int dims) {
+  uint16_t units[2];
+  __builtin_memcpy(units, piece + dims * (kKeyTile / 2 + 2), sizeof units);
+  return {256 * __builtin_bit_cast(float, uint32_t(units[0]) << 16), __builtin_bit_cast(float, uint32_t(units[1]) << 16)};
+}
+
+// int4: whole numbers, exact in any order but for a query's products with scales.
+template <int R>
+SIMD void int4_scores(const RowGroup& g, const KeyVector& k0, const KeyVector& k1, F (&s0)[R], F (&s1)[R]) {
+  const int dims = g.args->head_dim;
+  alignas(64) int32_t scaled[2][R][kMaxHeadDim / 2];
+  int minima[2][R];
+  const bool apart = k0.piece != k1.piece;
+  scale_queries<R>(g, k0, scaled[0], minima[0]);
+  if (apart) scale_queries<R>(g, k1, scaled[1], minima[1]);
+  const auto& q0 = scaled[0];
+  const auto& q1 = scaled[apart];
+  I t0[R], t1[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) t0[r] = t1[r] = i_zero();
+  const uint8_t *a = k0.piece + 2 * k0.lane, *b = k1.piece + 2 * k1.lane;
+  const I below = i_set1(0x000F000F);
+  for (int c = 0; c < dims / 4; ++c, a += 2 * kKeyTile, b += 2 * kKeyTile) {
+    const I x = i_pairs_from_u8(a), y = i_pairs_from_u8(b);
+    if (c % 2 == 0) {
+      prefetch(k0.next + size_t(c) * 2 * kKeyTile);
+      prefetch(k1.next + size_t(c) * 2 * kKeyTile);
+    }
+    const I x0 = i_and(x, below), x1 = i_pair_shift_right<4>(x), y0 = i_and(y, below), y1 = i_pair_shift_right<4>(y);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      t0[r] = i_dot_pairs(i_dot_pairs(t0[r], x0, i_set1(q0[r][2 * c])), x1, i_set1(q0[r][2 * c + 1]));
+      t1[r] = i_dot_pairs(i_dot_pairs(t1[r], y0, i_set1(q1[r][2 * c])), y1, i_set1(q1[r][2 * c + 1]));
+    }
+  }
+  const GroupUnits u = group_units(k0.piece, dims), v = group_units(k1.piece, dims);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const float unit = g.unit[r];
+    s0[r] = f_fma(f_from_int(t0[r]), f_set1(unit * u.codes), f_set1(float(minima[0][r]) * (unit * u.minima)));
+    s1[r] = f_fma(f_from_int(t1[r]), f_set1(unit * v.codes), f_set1(float(minima[apart][r]) * (unit * v.minima)));
   }
 }
 
@@ -145,13 +182,33 @@ SIMD void score_vectors(const RowGroup& g, const KeyVector& k0, const KeyVector&
   }
 }
 
+// Rows whose own group is in the tile read it as rows of int8, whatever it is by now.
+template <int R>
+static void score_own(const RowGroup& g, const TilePieces& p, float (*scores)[kTile]) {
+  alignas(64) float own[R][kTile];
+  const uint8_t* scored = nullptr;
+  for (int r = 0; r < R; ++r) {
+    const int at = g.own_begin[r] - p.tile;
+    if (!g.own[r] || at < 0 || at >= kTile) continue;
+    if (g.own[r] != scored) {
+      constexpr int kLane = kKeyTile - kLanes;
+      score_vectors<CacheElement::kInt8, R>(g, {g.own[r], g.own[r], 0}, {g.own[r], g.own[r], kLane}, own, 0, kLane);
+      scored = g.own[r];
+    }
+    __builtin_memcpy(scores[r] + at, own[r], kKeyTile * sizeof(float));
+  }
+}
+
 template <CacheElement K, int R>
 static void score_tile(const RowGroup& g, const TilePieces& p, float (*scores)[kTile]) {
-  for (int i = p.first; i < p.last; i += kLanes == kKeyTile ? 2 : 1) {
-    const int j = kLanes == kKeyTile && i + 1 < p.last ? i + 1 : i, lane = kKeyTile - kLanes;
+  int last = p.last;
+  if constexpr (keys_in_groups(K)) last = g.closed - p.tile < last * kKeyTile ? (g.closed - p.tile) / kKeyTile : last;
+  for (int i = p.first; i < last; i += kLanes == kKeyTile ? 2 : 1) {
+    const int j = kLanes == kKeyTile && i + 1 < last ? i + 1 : i, lane = kKeyTile - kLanes;
     score_vectors<K, R>(g, {p.keys[i], p.next_keys[i], 0}, {p.keys[j], p.next_keys[j] + 32 * (lane > 0), lane}, scores, i * kKeyTile,
                         j * kKeyTile + lane);
   }
+  if constexpr (keys_in_groups(K)) score_own<R>(g, p, scores);
 }
 
 // What keys' offset adds to scores. A query with the offset b, rotated to position p, is the sum over pairs of dimensions of
@@ -254,7 +311,7 @@ static void pair_queries(CacheElement keys, RowGroup& g) {
     for (int r = 0; r < g.rows; ++r) turn_query(g, r);
   if (is_mixed(keys))
     for (int r = 0; r < g.rows; ++r) mix_row(g.q[r], g.args->head_dim);
-  const int dims = g.args->head_dim, padded = keys == CacheElement::kInt4 ? cache_groups(dims) * kCacheGroup : dims;
+  const int dims = g.args->head_dim, padded = keys_in_groups(keys) ? (dims + 31) / 32 * 32 : dims;
   for (int r = 0; r < g.rows; ++r) {
     float* q = g.q[r];
     for (int d = dims; d < padded; ++d) q[d] = 0;
@@ -271,11 +328,5 @@ static void pair_queries(CacheElement keys, RowGroup& g) {
     g.unit[r] = top / 32767.0f;
     const F factor = f_set1(top > 0 ? 32767.0f / top : 0.0f);
     for (int d = 0; d < padded; d += kLanes) i_store_s16(reinterpret_cast<int16_t*>(g.pairs[r]) + d, i_from_float(f_mul(f_load(q + d), factor)));
-    if (keys != CacheElement::kInt4) continue;
-    for (int group = 0; group < padded / kCacheGroup; ++group) {
-      F sum = f_zero();
-      for (int d = 0; d < kCacheGroup; d += kLanes) sum = f_add(sum, f_load(q + group * kCacheGroup + d));
-      g.group_sum[r][group] = f_sum(sum);
-    }
   }
 }

@@ -22,14 +22,17 @@ struct RowGroup {
   int lowest, highest;                             // over the rows
   float* out[kAttentionRows];
   alignas(64) float q[kAttentionRows][kRowStride];  // times the scale
-  // For keys that are no floats: the same in pairs of 16-bit numbers, what one of them is worth, and, for int4, the sums of q over
-  // groups of dimensions, which keys' minima go with.
+  // For keys that are no floats: the same in pairs of 16-bit numbers, and what one of them is worth.
   alignas(64) int32_t pairs[kAttentionRows][kMaxHeadDim / 2];
   float unit[kAttentionRows];
-  float group_sum[kAttentionRows][kMaxHeadDim / kCacheGroup];
   // Of keys with an offset: see turn_query.
   alignas(64) float turn[kAttentionRows][2][kMaxHeadDim / 2];
   float still[kAttentionRows];
+  // Of keys in groups: each row's own group as rows of int8, null for one that reads it closed, and its first position; before `closed` are
+  // all keys that some row reads closed.
+  const uint8_t* own[kAttentionRows];
+  int own_begin[kAttentionRows];
+  int closed;
 };
 
 SIMD float exp_of(float x) {
@@ -46,7 +49,7 @@ struct TilePieces {
   // guesses, and a long context is read at the speed of these requests.
   const uint8_t* next_keys[kPieces];
   const uint8_t* next_values[kPieces];
-  int first, last;
+  int tile, first, last;
 };
 
 SIMD void prefetch(const void* p) { __builtin_prefetch(p); }
@@ -56,13 +59,14 @@ static void find_pieces(const RowGroup& g, int tile, TilePieces& out) {
   const int lo = g.lowest > tile ? g.lowest - tile : 0, hi = g.highest < tile + kTile ? g.highest - tile : kTile;
   out.first = lo / kKeyTile;
   out.last = (hi + kKeyTile - 1) / kKeyTile;
+  out.tile = tile;
   const int tokens = a.batch.block_tokens;
-  const size_t key_row = cache_row_bytes(a.cache.type.keys, a.head_dim), value_row = cache_row_bytes(a.cache.type.values, a.head_dim);
+  const size_t value_row = cache_row_bytes(a.cache.type.values, a.head_dim);
   for (int i = out.first; i < out.last; ++i) {
     const auto find = [&](int position, const uint8_t*& keys, const uint8_t*& values) {
       const int slot = position % tokens;
       keys = static_cast<const uint8_t*>(a.cache.keys) + block_offset(a.batch, a.cache.key_stride, g.sequence, position) +
-             piece_offset(tokens, g.kv_head, slot, key_row);
+             key_piece_offset(a.cache.type.keys, a.head_dim, tokens, g.kv_head, slot);
       values = static_cast<const uint8_t*>(a.cache.values) + block_offset(a.batch, a.cache.value_stride, g.sequence, position) +
                piece_offset(tokens, g.kv_head, slot, value_row);
     };

@@ -3,13 +3,15 @@
 // A head's block is a row of pieces of 16 tokens, each its codes and then its scales: [G][block_tokens / 16][piece].
 //   keys, floats    [D][16 tokens]: one vector is one dimension of 16 keys
 //   keys, bytes     [D / 2][16 tokens][2]: pairs of dimensions, as products of pairs want them
-//   keys, int4      [D' / 4][16 tokens][2]: byte b has dimension 4c + b below and 4c + 2 + b above; D' is whole groups of 32
+//   keys, int4      a group of tokens is a piece: [D / 4][16 tokens][2]: byte b has dimension 4c + b below and 4c + 2 + b above; then the
+//                   scales [D] and minima [D] of dimensions as bytes, and their two units. An open group is a piece of int8, with zeros for
+//                   tokens that are not there yet; see close_groups
 //   values, floats  [16 tokens][D]
 //   values, bytes   [8][D][2 tokens]: pairs of tokens
 //   values, int4    [8][D' / 32][16][2 tokens]: dimension i of a group below, 16 + i above
-//   scales          [16 tokens]; int4: [D' / 32][2: scale, minimum][16 tokens]; bfloat16
+//   scales          [16 tokens]; values of int4: [D' / 32][2: scale, minimum][16 tokens], D' whole groups of 32; bfloat16
 
-constexpr int kKeyTile = 16;
+constexpr int kKeyTile = kKeyGroup;
 
 // Floats of the cache by type; F16 is clamped, since an infinite key or value would spoil every later token.
 template <CacheElement T> struct Element;
@@ -42,6 +44,16 @@ SIMD size_t block_offset(const BatchView& b, size_t stride, int s, int position)
 // Where in a block the piece of KV head g that holds `slot` begins.
 SIMD size_t piece_offset(int block_tokens, int g, int slot, size_t row_bytes) {
   return (size_t(g) * size_t(block_tokens) + size_t(slot / kKeyTile * kKeyTile)) * row_bytes;
+}
+SIMD size_t key_piece_offset(CacheElement e, int d, int block_tokens, int g, int slot) {
+  if (!keys_in_groups(e)) return piece_offset(block_tokens, g, slot, cache_row_bytes(e, d));
+  return size_t(g) * cache_key_bytes(e, d, block_tokens) + size_t(slot / kKeyGroup) * closed_group_bytes(d);
+}
+
+// A piece of int8 of KV head g, of the group that holds `position`, which the step writes in.
+SIMD uint8_t* step_piece(const BatchView& b, const CacheView& c, int s, int position, int g, int kv_heads, int d) {
+  const size_t group = step_group(b, s) + size_t(position / kKeyGroup - b.positions[b.query_begin[s]] / kKeyGroup);
+  return static_cast<uint8_t*>(c.step_keys) + (group * size_t(kv_heads) + size_t(g)) * open_group_bytes(d);
 }
 
 // To bfloat16 towards +infinity, of a number that is not negative, or a NaN; and towards -infinity.
@@ -117,19 +129,6 @@ static void put_key(const float* x, int d, uint8_t* piece, int slot) {
     for (int i = 0; i < d; i += kLanes) Element<E>::store(row + i, f_load_n(x + i, d - i));
     Type* to = reinterpret_cast<Type*>(piece) + slot;
     for (int i = 0; i < d; ++i) to[size_t(i) * kKeyTile] = row[i];
-  } else if constexpr (E == CacheElement::kInt4) {
-    int8_t codes[kMaxHeadDim];
-    const int groups = cache_groups(d);
-    uint16_t* scales = reinterpret_cast<uint16_t*>(piece + kKeyTile * cache_code_bytes(E, d)) + slot;
-    for (int g = 0; g < groups; ++g) {
-      float scale, minimum;
-      encode_group(x + g * kCacheGroup, d - g * kCacheGroup < kCacheGroup ? d - g * kCacheGroup : kCacheGroup, codes + g * kCacheGroup, scale, minimum);
-      scales[(2 * g) * kKeyTile] = bf16_bits(scale);
-      scales[(2 * g + 1) * kKeyTile] = bf16_bits(minimum);
-    }
-    uint8_t* to = piece + 2 * slot;
-    for (int c = 0; c < groups * kCacheGroup; c += 4, to += 2 * kKeyTile)
-      for (int b = 0; b < 2; ++b) to[b] = uint8_t(codes[c + b] | codes[c + 2 + b] << 4);
   } else {
     int8_t codes[kMaxHeadDim];
     reinterpret_cast<uint16_t*>(piece + kKeyTile * d)[slot] = bf16_bits(encode_bytes<E>(x, d, codes));
@@ -167,7 +166,7 @@ static void put_value(const float* x, int d, uint8_t* piece, int slot) {
 
 using PutFn = void (*)(const float*, int, uint8_t*, int);
 constexpr PutFn kPutKey[] = {put_key<CacheElement::kF32>, put_key<CacheElement::kF16>, put_key<CacheElement::kBF16>,
-                             put_key<CacheElement::kFp8>, put_key<CacheElement::kInt8>, put_key<CacheElement::kInt4>};
+                             put_key<CacheElement::kFp8>, put_key<CacheElement::kInt8>, put_key<CacheElement::kInt8>};  // int4: the open group's
 constexpr PutFn kPutValue[] = {put_value<CacheElement::kF32>, put_value<CacheElement::kF16>, put_value<CacheElement::kBF16>,
                                put_value<CacheElement::kFp8>, put_value<CacheElement::kInt8>, put_value<CacheElement::kInt4>};
 

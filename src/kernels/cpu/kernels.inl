@@ -5,6 +5,7 @@
 #include "kernels/cpu/tiles.inl"
 #include "kernels/cpu/linear.inl"
 #include "kernels/cpu/cache.inl"
+#include "kernels/cpu/key_groups.inl"
 #include "kernels/cpu/rows.inl"
 #include "kernels/cpu/attention_tile.inl"
 #include "kernels/cpu/attention_keys.inl"

@@ -47,13 +47,14 @@ static void rotate_row(const RopeAppendArgs& a, float* x, int position) {
 static void append_token(const RopeAppendArgs& a, int t) {
   const CacheType type = a.cache.type;
   const int d = a.head_dim, tokens = a.batch.block_tokens, position = a.batch.positions[t], slot = position % tokens, s = a.batch.sequence_of[t];
-  const size_t key_row = cache_row_bytes(type.keys, d), value_row = cache_row_bytes(type.values, d);
+  const size_t value_row = cache_row_bytes(type.values, d);
   uint8_t* keys = static_cast<uint8_t*>(a.cache.keys) + block_offset(a.batch, a.cache.key_stride, s, position);
   uint8_t* values = static_cast<uint8_t*>(a.cache.values) + block_offset(a.batch, a.cache.value_stride, s, position);
   const float* k = a.k.floats() + size_t(t) * size_t(a.k_stride);
   const float* v = a.v.floats() + size_t(t) * size_t(a.v_stride);
   for (int g = 0; g < a.kv_heads; ++g, k += d, v += d) {
-    kPutKey[int(type.keys)](k, d, keys + piece_offset(tokens, g, slot, key_row), slot % kKeyTile);
+    uint8_t* piece = keys_in_groups(type.keys) ? step_piece(a.batch, a.cache, s, position, g, a.kv_heads, d) : keys + key_piece_offset(type.keys, d, tokens, g, slot);
+    kPutKey[int(type.keys)](k, d, piece, slot % kKeyTile);
     kPutValue[int(type.values)](v, d, values + piece_offset(tokens, g, slot, value_row), slot % kKeyTile);
   }
 }
@@ -88,4 +89,5 @@ static void rope_task(void* p, int i, int) noexcept {
 static void rope_append(Context* c, const RopeAppendArgs& a) noexcept {
   const int tasks = (a.batch.num_tokens + kRopeTokensPerTask - 1) / kRopeTokensPerTask;
   run_tasks(c, tasks, rope_task, const_cast<RopeAppendArgs*>(&a));
+  if (keys_in_groups(a.cache.type.keys)) close_groups(c, a);
 }

@@ -135,6 +135,8 @@ SIMD I i_pairs_from_s8(const uint8_t* p) { return _mm256_cvtepi8_epi16(_mm_loadu
 SIMD I i_pairs_from_u8(const uint8_t* p) { return _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 template <int N> SIMD I i_pair_shift_left(I a) { return _mm256_slli_epi16(a, N); }
 template <int N> SIMD I i_pair_shift_right(I a) { return _mm256_srli_epi16(a, N); }
+// Products of pairs less 15 bits, rounded.
+SIMD I i_pair_mul_high(I a, I b) { return _mm256_mulhrs_epi16(a, b); }
 #ifdef __AVXVNNI__
 SIMD I i_dot_pairs(I acc, I a, I b) { return _mm256_dpwssd_avx_epi32(acc, a, b); }
 #else

@@ -109,6 +109,8 @@ SIMD I i_pairs_from_s8(const uint8_t* p) { return _mm512_cvtepi8_epi16(_mm256_lo
 SIMD I i_pairs_from_u8(const uint8_t* p) { return _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 template <int N> SIMD I i_pair_shift_left(I a) { return _mm512_slli_epi16(a, N); }
 template <int N> SIMD I i_pair_shift_right(I a) { return _mm512_srli_epi16(a, N); }
+// Products of pairs less 15 bits, rounded.
+SIMD I i_pair_mul_high(I a, I b) { return _mm512_mulhrs_epi16(a, b); }
 SIMD I i_dot_pairs(I acc, I a, I b) { return _mm512_dpwssd_epi32(acc, a, b); }
 SIMD void i_store_s16(int16_t* p, I v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(v)); }
 // Lane i gets lane i ^ H.

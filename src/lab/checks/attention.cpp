@@ -2,6 +2,7 @@
 // it came in, nor on the threads.
 #include <bit>
 #include <limits>
+#include <numeric>
 
 #include "lab/kernel_check.h"
 #include "lab/on_backend.h"
@@ -72,6 +73,23 @@ std::vector<double> kept(CacheElement e, const std::vector<double>& x) {
   return {row.begin(), row.end()};
 }
 
+// 16 rows of keys as the cache gives them back when their group is closed.
+void close_group(std::vector<std::vector<double>*> rows) {
+  const int dim = int(rows[0]->size());
+  const size_t row_bytes = cache_row_bytes(CacheElement::kInt8, dim);
+  std::vector<uint8_t> bytes(kKeyGroup * row_bytes), group(closed_group_bytes(dim));
+  std::vector<float> x(static_cast<size_t>(dim));
+  for (size_t t = 0; t < kKeyGroup; ++t) {
+    x.assign(rows[t]->begin(), rows[t]->end());
+    quant::encode_cache_row(CacheElement::kInt8, x.data(), dim, &bytes[t * row_bytes]);
+  }
+  quant::close_key_group(bytes.data(), dim, group.data());
+  for (int t = 0; t < kKeyGroup; ++t) {
+    quant::decode_grouped_key(group.data(), t, dim, x.data());
+    rows[size_t(t)]->assign(x.begin(), x.end());
+  }
+}
+
 // Sylvester's matrix, element by element: -1 to the number of bits that both indices have.
 std::vector<double> mixed(const std::vector<double>& x) {
   const size_t dim = x.size(), n = dim & (~dim + 1);
@@ -105,7 +123,8 @@ std::vector<double> truth(const Data& d, int s, float scale) {
   const AttentionCase& c = d.c;
   const int n = c.lengths[s], dim = c.head_dim, group = c.q_heads / c.kv_heads;
   std::vector<double> out(size_t(n) * c.q_heads * dim);
-  std::vector<std::vector<double>> keys, values;
+  const bool groups = keys_in_groups(c.type.keys);
+  std::vector<std::vector<double>> keys, values, offsets;
   for (int j = 0; j < n; ++j)
     for (int g = 0; g < c.kv_heads; ++g) {
       const float* v = d.v[s].data() + (size_t(j) * c.kv_heads + g) * dim;
@@ -115,12 +134,21 @@ std::vector<double> truth(const Data& d, int s, float scale) {
       for (size_t i = 0; apart && i < k.size(); ++i) k[i] -= d.offset[size_t(g) * dim + i];
       keys.push_back(prepare(d, k.data(), d.k_norm, j));
       if (is_mixed(c.type.keys)) keys.back() = mixed(keys.back());
-      keys.back() = kept(c.type.keys, keys.back());
-      if (!apart) continue;
-      std::vector<double> back = prepare(d, d.offset.data() + size_t(g) * dim, d.k_norm, j);
-      if (is_mixed(c.type.keys)) back = mixed(back);
-      for (int i = 0; i < dim; ++i) keys.back()[i] += back[i];
+      offsets.emplace_back(size_t(dim), 0.0);
+      if (apart) offsets.back() = prepare(d, d.offset.data() + size_t(g) * dim, d.k_norm, j);
+      if (is_mixed(c.type.keys)) offsets.back() = mixed(offsets.back());
     }
+  std::vector<std::vector<double>> closed = keys;
+  for (size_t first = 0; groups && first + kKeyGroup <= size_t(n); first += kKeyGroup)
+    for (size_t g = 0; g < size_t(c.kv_heads); ++g) {
+      std::vector<std::vector<double>*> rows;
+      for (size_t j = first; j < first + kKeyGroup; ++j) rows.push_back(&closed[j * size_t(c.kv_heads) + g]);
+      close_group(rows);
+    }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    keys[i] = kept(groups ? CacheElement::kInt8 : c.type.keys, keys[i]);
+    for (size_t e = 0; e < keys[i].size(); ++e) keys[i][e] += offsets[i][e], closed[i][e] += offsets[i][e];
+  }
   for (int t = 0; t < n; ++t)
     for (int h = 0; h < c.q_heads; ++h) {
       std::vector<double> q = prepare(d, d.q[s].data() + (size_t(t) * c.q_heads + h) * dim, d.q_norm, t);
@@ -130,7 +158,9 @@ std::vector<double> truth(const Data& d, int s, float scale) {
       double max = -1e300, sum = 0;
       for (int j = first; j <= t; ++j) {
         double score = 0;
-        for (int i = 0; i < dim; ++i) score += q[i] * keys[size_t(j) * c.kv_heads + g][i];
+        const bool as_closed = groups && (j / kKeyGroup < t / kKeyGroup || t % kKeyGroup == kKeyGroup - 1);
+        const std::vector<double>& key = (as_closed ? closed : keys)[size_t(j) * c.kv_heads + g];
+        for (int i = 0; i < dim; ++i) score += q[i] * key[i];
         score *= scale;
         if (c.softcap > 0) score = c.softcap * std::tanh(score / c.softcap);
         w.push_back(score);
@@ -150,18 +180,24 @@ struct Runner {
   const Data& d;
   ContextPtr context;
   size_t key_bytes, value_bytes;    // of a block
-  OnBackend<uint8_t> keys, values;  // at first NaN in all types of numbers and scales: unused slots must not matter
+  OnBackend<uint8_t> keys, values, step_keys;  // at first NaN in all types of numbers and scales: unused slots must not matter
   OnBackend<float> cos, sin, q_norm, k_norm, offset;
   std::vector<std::vector<float>> out;
 
   Runner(const KernelTable& t, const Data& d, int threads, bool deterministic = true)
       : t(t), d(d), context(make_context(t, threads, 1024, 64, deterministic)),
-        key_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.keys, d.c.head_dim)),
-        value_bytes(size_t(d.c.kv_heads) * d.c.block_tokens * cache_row_bytes(d.c.type.values, d.c.head_dim)),
+        key_bytes(size_t(d.c.kv_heads) * cache_key_bytes(d.c.type.keys, d.c.head_dim, d.c.block_tokens)),
+        value_bytes(size_t(d.c.kv_heads) * cache_value_bytes(d.c.type.values, d.c.head_dim, d.c.block_tokens)),
         keys(t, std::vector<uint8_t>(key_bytes * d.blocks, 0xFF)), values(t, std::vector<uint8_t>(value_bytes * d.blocks, 0xFF)),
+        step_keys(t, std::vector<uint8_t>(step_key_bytes(d.c), 0xFF)),
         cos(t, d.cos), sin(t, d.sin), q_norm(t, d.q_norm), k_norm(t, d.k_norm), offset(t, d.offset) {
     const AttentionCase& c = d.c;
     for (int n : c.lengths) out.emplace_back(size_t(n) * c.q_heads * c.head_dim);
+  }
+
+  static size_t step_key_bytes(const AttentionCase& c) {
+    if (!keys_in_groups(c.type.keys)) return 0;
+    return step_groups(std::accumulate(c.lengths.begin(), c.lengths.end(), 0), int(c.lengths.size())) * size_t(c.kv_heads) * open_group_bytes(c.head_dim);
   }
 
   // given: what the tokens are; other data than the runner's are drafts, say, that will be written over.
@@ -194,7 +230,7 @@ struct Runner {
         y(t, as_type(type, std::vector<float>(positions.size() * hd)));
     const BatchView batch{int(positions.size()), int(c.lengths.size()), arrays[0].data(), arrays[1].data(), arrays[2].data(),
                           arrays[3].data(), arrays[4].data(), arrays[5].data(), c.block_tokens};
-    const CacheView cache{c.type, keys.data(), values.data(), key_bytes, value_bytes};
+    const CacheView cache{c.type, keys.data(), values.data(), key_bytes, value_bytes, step_keys.data()};
     RopeAppendArgs r;
     r.batch = batch;
     r.cache = cache;
@@ -226,7 +262,7 @@ struct Runner {
                   size_t(end[s] - begin[s]) * hd * sizeof(float));
   }
 
-  // All tokens, at most `chunk` of each sequence a step; before each step, other tokens in its place and beyond.
+  // All tokens, at most `chunk` of each sequence a step; before each step, other tokens in its place and beyond, none that closes a group.
   void run(int chunk, const Data* drafts = nullptr) {
     std::vector<int> begin(d.c.lengths.size(), 0);
     for (bool more = true; more;) {
@@ -237,7 +273,10 @@ struct Runner {
         more |= end[s] < d.c.lengths[s];
       }
       std::vector<int> beyond;
-      for (size_t s = 0; s < begin.size(); ++s) beyond.push_back(std::min(d.c.lengths[s], end[s] + 5));
+      for (size_t s = 0; s < begin.size(); ++s) {
+        beyond.push_back(std::min(d.c.lengths[s], end[s] + 5));
+        if (keys_in_groups(d.c.type.keys)) beyond.back() = std::min(beyond.back(), begin[s] / kKeyGroup * kKeyGroup + kKeyGroup - 1);
+      }
       if (drafts) step(begin, beyond, *drafts);
       step(begin, end, d);
       begin = end;
@@ -282,6 +321,7 @@ std::vector<AttentionCase> shapes() {
       {both(CacheElement::kInt4), 8, 1, 40, 20, 32, 20, 0, kHalves, false, {65, 3}},
       {both(CacheElement::kInt4), 6, 2, 80, 80, 16, 0, 0, kHalves, true, {150, 64}},
       {both(CacheElement::kInt4), 4, 1, 256, 256, 16, 100, 50, kHalves, true, {230}},
+      {both(CacheElement::kInt4), 2, 2, 64, 64, 64, 0, 0, kHalves, false, {15, 530, 16, 1}},  // splits; a group closed, all but closed
       {both(CacheElement::kFp8), 14, 2, 64, 64, 16, 0, 0, kHalves, false, {150, 3}, true},
       {both(CacheElement::kInt8), 14, 2, 64, 64, 16, 0, 0, kHalves, false, {150, 3}, true},
       {both(CacheElement::kInt4), 4, 2, 80, 40, 16, 70, 0, kInter, false, {100}, true},
@@ -382,9 +422,12 @@ Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
       if (!same(r)) return {0, "other bits with chunks of " + std::to_string(chunk) + " and " + std::to_string(threads) + " threads"};
     }
   const Data others(c, DType::kF32, 12);
-  Runner r(t, d, 2);
-  r.run(7, &others);
-  if (!same(r)) return {0, "other bits after drafts that were written over"};
+  for (int chunk : {7, 1}) {
+    if (chunk == 1 && !keys_in_groups(c.type.keys)) continue;
+    Runner r(t, d, 2);
+    r.run(chunk, &others);
+    if (!same(r)) return {0, "other bits after drafts that were written over"};
+  }
   return {};
 }
 
@@ -426,7 +469,7 @@ std::vector<KernelCase> cases() {
 
 // `sequences` of `length` cached tokens each, the last `tokens` of each asking.
 SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int sequences, int tokens, int length, int heads, int kv_heads, int dim) {
-  constexpr int kBlockTokens = 16;
+  const int block_tokens = keys_in_groups(type) ? 64 : 16;
   struct State {
     std::vector<OnBackend<uint8_t>> cache;
     std::vector<OnBackend<float>> floats;
@@ -435,8 +478,8 @@ SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int 
   };
   if (!t.cache_type(both(type))) return {};
   auto s = std::make_shared<State>();
-  const int blocks = (length + kBlockTokens - 1) / kBlockTokens;
-  const size_t block_bytes = size_t(kv_heads) * kBlockTokens * cache_row_bytes(type, dim);
+  const int blocks = (length + block_tokens - 1) / block_tokens;
+  const size_t block_bytes[] = {size_t(kv_heads) * cache_key_bytes(type, dim, block_tokens), size_t(kv_heads) * cache_value_bytes(type, dim, block_tokens)};
   std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
   for (int i = 0; i < sequences; ++i) {
     for (int k = 0; k < tokens; ++k) {
@@ -449,22 +492,25 @@ SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int 
     block_begin.push_back(int32_t(block_ids.size()));
   }
   Rng rng(2);
-  std::vector<uint16_t> halves(block_bytes / 2 * blocks * sequences);  // codes too may be anything, and scales any half that is finite
-  for (uint16_t& h : halves) h = float_to_half(rng.normalish());
-  for (int i = 0; i < 2; ++i) s->cache.emplace_back(t, reinterpret_cast<const uint8_t*>(halves.data()), 2 * halves.size());
+  const size_t step_bytes = keys_in_groups(type) ? step_groups(int(positions.size()), sequences) * size_t(kv_heads) * open_group_bytes(dim) : 0;
+  for (const size_t bytes : {block_bytes[0] * blocks * sequences, block_bytes[1] * blocks * sequences, step_bytes}) {
+    std::vector<uint16_t> halves(bytes / 2);  // codes too may be anything, and scales any half that is finite
+    for (uint16_t& h : halves) h = float_to_half(rng.normalish());
+    s->cache.emplace_back(t, reinterpret_cast<const uint8_t*>(halves.data()), 2 * halves.size());
+  }
   s->floats.emplace_back(t, random_floats(rng, positions.size() * size_t(heads * dim)));
   s->floats.emplace_back(t, std::vector<float>(positions.size() * size_t(heads * dim)));
   for (const auto* a : {&positions, &sequence_of, &query_begin, &kv_len, &block_begin, &block_ids}) s->arrays.emplace_back(t, *a);
   AttentionArgs& a = s->args;
   a.batch = {int(positions.size()), sequences, s->arrays[0].data(), s->arrays[1].data(), s->arrays[2].data(),
-             s->arrays[3].data(), s->arrays[4].data(), s->arrays[5].data(), kBlockTokens};
-  a.cache = {both(type), s->cache[0].data(), s->cache[1].data(), block_bytes, block_bytes};
+             s->arrays[3].data(), s->arrays[4].data(), s->arrays[5].data(), block_tokens};
+  a.cache = {both(type), s->cache[0].data(), s->cache[1].data(), block_bytes[0], block_bytes[1], s->cache[2].data()};
   a.q_heads = heads, a.kv_heads = kv_heads, a.head_dim = dim;
   a.q = s->floats[0].data(), a.q_stride = heads * dim;
   a.scale = 1 / std::sqrt(float(dim));
   a.out = s->floats[1].data(), a.out_stride = heads * dim;
   SpeedRun run;
-  run.bytes = 2.0 * double(block_bytes) * blocks * sequences;
+  run.bytes = double(block_bytes[0] + block_bytes[1]) * blocks * sequences;
   for (int32_t p : positions) run.flops += 4.0 * (p + 1) * heads * dim;
   run.call = [s, &t, context] { t.attention(context, s->args); };
   return run;
