@@ -12,7 +12,7 @@ constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
 // A prompt may wait for its first token this long, and so many times what it would take alone; then decodes make more room, at most
 // so many times as much.
 constexpr TimeUs kPatience = 50'000;
-constexpr double kPatientTimes = 4, kMostRoom = 8;
+constexpr double kPatientTimes = 2, kMostRoom = 8;
 constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
 
 bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }
@@ -160,22 +160,33 @@ void Scheduler::note_decodes() {
 }
 
 // Even gaps are worth a prompt's patience, not its starvation: where prompts come faster than the room beside decodes takes them,
-// their lateness opens it until it does.
+// their lateness opens it until it does. Where more requests ask than may run, no room would make them timely: what runs keeps its gaps.
 void Scheduler::note_late_prompts(TimeUs now) {
   more_room_ = 1;
   if (options_.prompt_room < 0) return;
   const auto note = [&](const Sequence* s) {
     if (s->generated() > 0) return;
     const Submission& asked = s->request->submission;
-    StepShape alone;
-    alone.add(s->prompt_tokens - s->cached_prompt, s->prompt_tokens, 1);
-    const double patience = asked.ttft_target_us > 0 ? kTargetRoom * double(asked.ttft_target_us) : double(kPatience) + kPatientTimes * cost_.predict(alone);
+    // In steps as large as there may be: what none was as large as costs more or less than is known.
+    const int count = std::max(1, s->prompt_tokens - s->cached_prompt), steps = (count + options_.max_step_tokens - 1) / options_.max_step_tokens;
+    StepShape whole;
+    whole.add(count, s->prompt_tokens, 0);
+    const double alone = steps * cost_.predict({count / steps, 1, s->prompt_tokens - count / 2, whole.pairs / steps});
+    const double patience = asked.ttft_target_us > 0 ? kTargetRoom * double(asked.ttft_target_us) : double(kPatience) + kPatientTimes * alone;
     const double late = double(now - asked.arrived_us) / patience;
     more_room_ = std::clamp(late * late, more_room_, kMostRoom);
   };
   for (const Sequence* s : running_)
     if (is_interactive(s)) note(s);
   if (!waiting_.empty() && is_interactive(*waiting_.begin())) note(*waiting_.begin());
+  if (more_room_ > 1 && more_than_places()) more_room_ = 1;
+}
+
+// More interactive requests than may run at once.
+bool Scheduler::more_than_places() const {
+  auto count = std::count_if(running_.begin(), running_.end(), is_interactive);
+  for (auto s = waiting_.begin(); s != waiting_.end() && is_interactive(*s) && count <= options_.max_sequences; ++s) ++count;
+  return count > options_.max_sequences;
 }
 
 int Scheduler::fitting(const Sequence* s, int count) const {

@@ -38,7 +38,7 @@ struct SchedulerOptions {
   // than its interactive decodes alone would be, where there are any (below 0: no such bound). With neither, prompts are bound by
   // max_step_tokens alone. Where every interactive sequence that decodes told how far apart it wants its tokens (tpot_target_us),
   // the nearest of these stands in the place of prompt_room. prompt_room grows while an interactive prompt waits for its first token
-  // for much longer than it would take alone.
+  // for much longer than it would take alone, and no more requests ask than may run.
   TimeUs step_us = 0;
   double prompt_room = -1;
   double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
@@ -176,6 +176,7 @@ class Scheduler {
   int fitting(const Sequence* s, int count) const; // of `count` tokens of s, how many the step's time has room for
   void advance_running();
   void note_late_prompts(TimeUs now);
+  bool more_than_places() const;
   void note_decodes();                             // what those in the plan so far come to, and want
   TimeUs expiry_of(const Request& r) const;
   bool expire(TimeUs now);                         // marks those whose time is over; whether there were any

@@ -428,6 +428,69 @@ TEST(Scheduler, LatePromptsGetMoreRoom) {
   rig.finish();
 }
 
+// More requests than places, always: what runs keeps its gaps, however long the others have waited.
+TEST(Scheduler, LatePromptsOfAFullServerGetNoMoreRoom) {
+  SchedulerOptions o = options(4000, 16, 16, 512, false);
+  o.prompt_room = 0.5;
+  Rig rig(o);
+  int sent = 0, wide = 0, steps = 0;
+  const auto fill = [&] {
+    while (rig.scheduler.num_running() + rig.scheduler.num_waiting() < 32) {
+      Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), ramp(400, 7 * sent++), 64, 1, 0, false};
+      Submission sub = make(s);
+      sub.arrived_us = rig.now;
+      rig.scheduler.admit(std::move(sub));
+    }
+  };
+  for (int i = 0; i < 4000; ++i) {
+    fill();
+    rig.step();
+    rig.now += rig.took;
+    TimeUs decodes = 200;
+    for (int s = 0; s < rig.last.num_sequences(); ++s)
+      if (rig.last.query_begin[s + 1] - rig.last.query_begin[s] == 1) decodes += 20 + rig.last.kv_len[s] / 16;
+    if (i >= 1000 && decodes > 260) ++steps, wide += rig.took > 3 * decodes;  // predictions are not exact
+  }
+  EXPECT_GT(steps, 1000);
+  EXPECT_LT(wide, steps / 50);
+  rig.finish();
+}
+
+// One long prompt among chats that outlast it: room for half a step's decodes alone would take it three times as long as without them, and more.
+TEST(Scheduler, ALongPromptAmongChatsTakesNotThreeTimesAsLong) {
+  SchedulerOptions o = options(4000, 16, 64, 512, false);
+  o.prompt_room = 0.5;
+  TimeUs took[2], decodes = 0;
+  std::vector<TimeUs> gaps;
+  for (const int chats : {0, 8}) {
+    Rig rig(o);
+    for (int i = 0; i < 40; ++i) {  // learn
+      if (i % 8 == 0) rig.send(ramp(100 << i / 8, i), 12);
+      if (!rig.scheduler.idle()) rig.step(), rig.now += rig.took;
+    }
+    rig.finish();
+    for (int i = 0; i < chats; ++i) rig.send(ramp(40 + 30 * i, 500 + i), 1000);
+    for (int i = 0; chats > 0 && i < 60; ++i) rig.step(), rig.now += rig.took;
+    const TimeUs sent = rig.now;
+    Sent s{std::make_shared<Recorder>(), std::make_shared<std::atomic<bool>>(false), ramp(6000, 9), 1, 1, 0, false};
+    Submission sub = make(s);
+    sub.arrived_us = sent;
+    rig.scheduler.admit(std::move(sub));
+    for (gaps.clear(); s.sink->finished.empty(); gaps.push_back(rig.took)) {
+      rig.step();
+      rig.now += rig.took;
+    }
+    took[chats > 0] = rig.now - sent;
+    if (chats > 0) decodes = (rig.step(), rig.took);
+    rig.finish();
+  }
+  EXPECT_LT(double(took[1]), 3.0 * double(took[0]) + 50'000);  // that long any prompt may wait
+  EXPECT_GT(double(took[1]), 2.0 * double(took[0])) << "chats come first";
+  std::sort(gaps.begin(), gaps.end());
+  EXPECT_LT(gaps[gaps.size() / 2], 2 * decodes);
+  EXPECT_LT(gaps.back(), 5 * decodes);  // to be in time after all, since small chunks were thought dearer than they are
+}
+
 // Batch work beside interactive work lengthens a step by little, but each of its sequences gets its turns.
 TEST(Scheduler, BatchWorkFillsWhatInteractiveLeaves) {
   SchedulerOptions o = options(4000, 16, 64, 256, false);
