@@ -66,7 +66,8 @@ FolderMatrices FolderCalibration::matrices(const std::shared_ptr<FolderCalibrati
   m.group = self->group_;
   m.symmetric = self->type_.kind == FolderType::kGptq;
   m.activation_order = self->type_.kind == FolderType::kGptq;
-  m.grouped = [self](const format::TensorEntry& t) { return self->take(t); };
+  m.grouped = [self](const format::TensorEntry& t) { return self->type_.kind == FolderType::kAwq ? self->round_scaled(t) : self->take(self->grouped_, t); };
+  m.fp8 = [self](const format::TensorEntry& t) { return self->take(self->fp8_, t); };
   return m;
 }
 
@@ -126,7 +127,7 @@ Status FolderCalibration::reach(int layer) {
   while (status_.ok() && calibration_->next_layer() <= layer) {
     const int next = calibration_->next_layer();
     if (next > 0 && whole_before(next)) status_ = format::save_state(state_path_, fingerprint_, next, calibration_->state());
-    if (status_.ok()) status_ = type_.kind == FolderType::kGptq ? gptq_layer() : awq_layer();
+    if (status_.ok()) status_ = type_.kind == FolderType::kAwq ? awq_layer() : gptq_layer();
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return status_;
@@ -154,9 +155,19 @@ Status FolderCalibration::gptq_layer() {
     for (const format::TensorEntry* t : matrices_of(layer, at->first)) {
       if (t->cols() != factor.cols) continue;
       SLUICE_ASSIGN(const std::vector<float> w, weights(*t));
-      SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), int(t->rows()), factor, {type_.bits, group_, true}, spread));
       std::vector<float>& y = values.emplace_back(w.size());
-      spread(m.rows, [&](int n) { quant::decode_row(m, n, &y[size_t(n) * size_t(m.cols)]); });
+      const auto keep = [&](auto&& m, auto& made) {
+        spread(m.rows, [&](int n) { quant::decode_row(m, n, &y[size_t(n) * size_t(m.cols)]); });
+        made.insert_or_assign(t->name, std::move(m));
+      };
+      const int rows = int(t->rows());
+      if (type_.kind == FolderType::kFp8) {
+        const Fp8Block block = fp8_block(type_.scales, rows, factor.cols);
+        keep(quant::feedback_fp8(w.data(), rows, block.rows, block.cols, factor, spread), fp8_);
+      } else {
+        SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), rows, factor, {type_.bits, group_, true}, spread));
+        keep(std::move(m), grouped_);
+      }
       format::TensorEntry r;
       r.name = t->name;
       r.dims = t->dims;
@@ -164,7 +175,6 @@ Status FolderCalibration::gptq_layer() {
       r.type_id = uint32_t(WeightType::kF32);
       r.bytes = {reinterpret_cast<const uint8_t*>(y.data()), y.size() * sizeof(float)};
       rounded.push_back(std::move(r));
-      made_.insert_or_assign(t->name, std::move(m));
     }
   }
   SLUICE_TRY(calibration_->run_layer(nullptr, rounded));
@@ -239,16 +249,25 @@ void FolderCalibration::scaled_rows(const format::TensorEntry& t, int64_t begin,
   }
 }
 
-Result<quant::GroupedMatrix> FolderCalibration::take(const format::TensorEntry& t) {
-  Site site{};
+Result<int> FolderCalibration::reach_matrix(const format::TensorEntry& t, Site& site) {
   const int layer = site_of(t.name, site);
   if (layer < 0) return Error{ErrorCode::kUnsupported, t.name + ": no matrix whose inputs calibration sees; keep it as floats (--keep)", {}};
   SLUICE_TRY(reach(layer));
-  if (type_.kind == FolderType::kGptq) {
-    auto made = made_.extract(t.name);
-    if (made.empty()) return Error{ErrorCode::kInternal, t.name + ": was taken before", {}};
-    return std::move(made.mapped());
-  }
+  return layer;
+}
+
+template <class Matrix>
+Result<Matrix> FolderCalibration::take(std::map<std::string, Matrix>& from, const format::TensorEntry& t) {
+  Site site{};
+  SLUICE_TRY(reach_matrix(t, site));
+  auto made = from.extract(t.name);
+  if (made.empty()) return Error{ErrorCode::kInternal, t.name + ": was taken before", {}};
+  return std::move(made.mapped());
+}
+
+Result<quant::GroupedMatrix> FolderCalibration::round_scaled(const format::TensorEntry& t) {
+  Site site{};
+  SLUICE_ASSIGN(const int layer, reach_matrix(t, site));
   SLUICE_ASSIGN(const std::vector<float> w, weights(t));  // scaled, by its make_rows
   const std::vector<float>& importance = scaled_[{layer, site}].importance;
   if (int64_t(importance.size()) != t.cols()) return bad_file(t.name + ": its inputs are " + std::to_string(importance.size()) + ", its columns " + std::to_string(t.cols()));

@@ -1,5 +1,5 @@
-// GPTQ and AWQ of a model for a folder of safetensors: matrices are asked for one at a time by whoever writes, and the model is walked
-// as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
+// GPTQ (of integers and of FP8) and AWQ of a model for a folder of safetensors: matrices are asked for one at a time by whoever writes, and the
+// model is walked as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
 // learns from what they became. AWQ: a layer's scales are found from the inputs of the model as it was; norms and rows that feed a
 // product take the scales' inverse, so the tensors to write are not quite the file's.
 // Before a layer, once all tensors of those before it are written, what it is fed is kept beside them, to go on from after a kill.
@@ -20,13 +20,13 @@ namespace sluice::lab {
 
 class FolderCalibration {
  public:
-  // type: kGptq or kAwq. Errors: as calibration_tokens and Calibration::make.
+  // type: kGptq, kAwq or kFp8. Errors: as calibration_tokens and Calibration::make.
   static Result<std::shared_ptr<FolderCalibration>> make(const QuantizeOptions& options, const FolderType& type, std::shared_ptr<const format::WeightFile> file, int group);
 
   // Both hold on to `self`.
   static FolderMatrices matrices(const std::shared_ptr<FolderCalibration>& self);
   static std::vector<format::TensorEntry> tensors(const std::shared_ptr<FolderCalibration>& self);
-  const char* method() const { return type_.kind == FolderType::kGptq ? "gptq" : "awq"; }
+  const char* method() const { return type_.kind == FolderType::kAwq ? "awq" : "gptq"; }
   int num_tokens() const { return calibration_->num_tokens(); }
   double seconds() const { return seconds_; }
   void finish() const { format::drop_state(state_path_); }
@@ -38,7 +38,10 @@ class FolderCalibration {
   FolderCalibration(FolderType type, std::shared_ptr<const format::WeightFile> file, int group, std::string folder)
       : type_(type), file_(std::move(file)), group_(group), state_path_(std::move(folder) + "/quantize") {}
 
-  Result<quant::GroupedMatrix> take(const format::TensorEntry& tensor);
+  // What GPTQ made of a matrix.
+  template <class Matrix> Result<Matrix> take(std::map<std::string, Matrix>& made, const format::TensorEntry& tensor);
+  Result<quant::GroupedMatrix> round_scaled(const format::TensorEntry& tensor);  // AWQ's
+  Result<int> reach_matrix(const format::TensorEntry& tensor, Site& site);       // its layer
   Status reach(int layer);             // so that the layer's results are there
   bool whole_before(int layer) const;  // every tensor of the layers before it is written
   Status gptq_layer();
@@ -61,7 +64,8 @@ class FolderCalibration {
   std::shared_ptr<format::HfProgress> progress_ = std::make_shared<format::HfProgress>();
   std::unique_ptr<Calibration> calibration_;
   Status status_;                      // what went wrong while rows were made that cannot say so
-  std::map<std::string, quant::GroupedMatrix> made_;   // GPTQ
+  std::map<std::string, quant::GroupedMatrix> grouped_;   // GPTQ
+  std::map<std::string, quant::Fp8Matrix> fp8_;
   std::map<std::pair<int, Site>, Scaled> scaled_;      // AWQ
   double seconds_ = 0;
 };

@@ -82,9 +82,8 @@ Result<quant::GroupedMatrix> round_groups(const format::TensorEntry& t, int bits
 
 Result<quant::Fp8Matrix> round_fp8_rows(const format::TensorEntry& t, Fp8Scales scales) {
   SLUICE_ASSIGN(const std::vector<float> w, finite_rows(t, 0, t.rows()));
-  const int rows = int(t.rows()), cols = int(t.cols());
-  if (scales == Fp8Scales::kBlock) return quant::round_fp8(w.data(), rows, cols, 128, 128);
-  return quant::round_fp8(w.data(), rows, cols, scales == Fp8Scales::kChannel ? 1 : rows, cols);
+  const Fp8Block block = fp8_block(scales, int(t.rows()), int(t.cols()));
+  return quant::round_fp8(w.data(), int(t.rows()), int(t.cols()), block.rows, block.cols);
 }
 
 // Matrices that --keep leaves as floats.
@@ -167,6 +166,11 @@ uint64_t folder_fingerprint(const QuantizeOptions& o, const format::WeightFile& 
   return format::hash_bytes(tokens.data(), tokens.size_bytes(), h);
 }
 
+Fp8Block fp8_block(Fp8Scales scales, int rows, int cols) {
+  if (scales == Fp8Scales::kBlock) return {128, 128};
+  return {scales == Fp8Scales::kChannel ? 1 : rows, cols};
+}
+
 FolderMatrices rounded_matrices(const FolderType& type, int group, int threads, uint64_t fingerprint) {
   FolderMatrices m;
   m.fingerprint = fingerprint;
@@ -241,7 +245,7 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
 
 Result<QuantizeReport> quantize_folder(const QuantizeOptions& o, const FolderType& type) {
   if (o.output.ends_with(".gguf")) return invalid("'" + o.type + "' is a type of folders of safetensors, and '" + o.output + "' names a .gguf file", "OUT");
-  const char* const calibrated = type.kind == FolderType::kGptq ? "gptq" : type.kind == FolderType::kAwq ? "awq" : nullptr;
+  const char* const calibrated = type.kind == FolderType::kAwq ? "awq" : type.kind == FolderType::kFloats ? nullptr : "gptq";
   const std::string method = !o.method.empty() ? o.method : o.calibrate.empty() || !calibrated ? "rtn" : calibrated;
   if (method != "rtn" && (!calibrated || method != calibrated))
     return invalid("'" + method + "' does not make " + o.type + " (rtn" + (calibrated ? std::string(" and ") + calibrated + " do)" : " does)"), "--method");

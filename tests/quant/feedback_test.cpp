@@ -166,6 +166,37 @@ TEST(Gptq, BeatsRoundingForAllBitsAndOrders) {
   }
 }
 
+// Scales are those of rounding, and where columns have nothing to do with each other so are the codes; else the outputs come nearer.
+TEST(Feedback, OfFp8) {
+  const auto decode = [](const Fp8Matrix& m) {
+    std::vector<float> y(size_t(m.rows) * size_t(m.cols));
+    for (int n = 0; n < m.rows; ++n) decode_row(m, n, &y[size_t(n) * size_t(m.cols)]);
+    return y;
+  };
+  Problem p(7, 200);
+  p.rows = 21;
+  Hessian apart(p.cols);
+  std::vector<float> row(size_t(p.cols));
+  for (int k = 0; k < p.cols; ++k) {
+    std::fill(row.begin(), row.end(), 0.0f);
+    row[size_t(k)] = 1;
+    apart.add(row.data(), 1, serial);
+  }
+  std::fill(p.w.begin() + 3 * p.cols, p.w.begin() + 4 * p.cols, 0.0f);  // a row of nothing
+  p.w[5] = 30;                                                          // the others of its row are subnormal
+  auto independent = factorize(apart, {}, serial), together = factorize(p.hessian(), {}, serial);
+  ASSERT_TRUE(independent.ok() && together.ok());
+  for (const auto& [block_rows, block_cols] : {std::pair(1, p.cols), std::pair(p.rows, p.cols), std::pair(16, 64)}) {
+    const Fp8Matrix plain = round_fp8(p.w.data(), p.rows, p.cols, block_rows, block_cols);
+    const Fp8Matrix same = feedback_fp8(p.w.data(), p.rows, block_rows, block_cols, *independent, serial);
+    EXPECT_EQ(same.scales, plain.scales);
+    EXPECT_EQ(decode(same), decode(plain));
+    const Fp8Matrix nearer = feedback_fp8(p.w.data(), p.rows, block_rows, block_cols, *together, serial);
+    EXPECT_EQ(fault(nearer), "");
+    EXPECT_LT(p.output_error(decode(nearer)), 0.7 * p.output_error(decode(plain))) << block_rows << "x" << block_cols;
+  }
+}
+
 // A group that is cut short by the end of the row, rows that are no multiple of what is worked on together, and threads in any order.
 TEST(Gptq, OddSizes) {
   Problem p(6, 150);

@@ -27,7 +27,7 @@ class Quantize final : public Invocation {
     f.add("out", o_.output, "the .gguf file to write; the folder, for types of safetensors", true);
     f.add("--type", o_.type, quant::mix_names() + "; in a folder of safetensors " + lab::folder_type_names());
     f.add("--calibrate", o_.calibrate, "a text such as the model will see: weights count by what they are multiplied with on it");
-    f.add("--method", o_.method, "rtn (search for the least error of the weights), imatrix (of the outputs, column by column, on the calibration text; the default with one), gptq (columns make up for each other's errors: slower, nearer) or awq (columns that matter are scaled up first; awq4's)");
+    f.add("--method", o_.method, "rtn (search for the least error of the weights), imatrix (of the outputs, column by column, on the calibration text; the default with one), gptq (columns make up for each other's errors: slower, nearer; the default of gptq and fp8 types with a text) or awq (columns that matter are scaled up first; awq4's)");
     f.add("--keep", o_.keep, "REGEX=TYPE: tensors whose name matches get this type; may stand several times");
     f.add("--window", o_.window, "tokens of the calibration text that are read together");
     f.add("--max-tokens", o_.max_tokens, "of the calibration text that are read, from its beginning (0: all)");

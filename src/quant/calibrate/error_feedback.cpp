@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/fp8.h"
 #include "base/half.h"
 #include "quant/fit.h"
 #include "quant/search/fit_kernels.h"
@@ -178,6 +179,33 @@ Result<GroupedMatrix> gptq(const float* w, int rows, const FeedbackFactor& f, co
         m.zeros[size_t(r + l) * size_t(groups) + size_t(g)] = uint8_t(z[l]);
         for (int j = 0; j < n; ++j) m.codes[size_t(r + l) * size_t(m.cols) + size_t(f.column_at[size_t(begin + j)])] = uint8_t(level[j * kLanes + l] + z[l]);
       }
+    }
+  });
+  return m;
+}
+
+Fp8Matrix feedback_fp8(const float* w, int rows, int block_rows, int block_cols, const FeedbackFactor& f, const Parallel& parallel) {
+  Fp8Matrix m = round_fp8(w, rows, f.cols, block_rows, block_cols);
+  const size_t k = size_t(f.cols), grid = size_t(m.scale_cols());
+  parallel((rows + kLanes - 1) / kLanes, [&](int task) {
+    const int r = task * kLanes, count = std::min(kLanes, rows - r);
+    Rows lanes(f, w + size_t(r) * k, count);
+    std::vector<float> scale(size_t(kWidth) * kLanes);
+    const std::vector<float> offset(scale.size());
+    for (int end = f.cols; end > 0; end -= kWidth) {
+      RoundBlock block;
+      block.e4m3 = true;
+      const int begin = std::max(0, end - kWidth);
+      block.n = end - begin;
+      lanes.pull_of(begin, end);
+      for (int j = 0; j < block.n; ++j)
+        for (int l = 0; l < kLanes; ++l)
+          scale[size_t(j * kLanes + l)] = m.scales[size_t((r + std::min(l, count - 1)) / block_rows) * grid + size_t(f.column_at[size_t(begin + j)] / block_cols)];
+      block.scale = scale.data();
+      block.offset = offset.data();
+      const float* level = lanes.round(begin, block);
+      for (int j = 0; j < block.n; ++j)
+        for (int l = 0; l < count; ++l) m.codes[size_t(r + l) * k + size_t(f.column_at[size_t(begin + j)])] = float_to_e4m3(level[j * kLanes + l]);
     }
   });
   return m;

@@ -44,4 +44,7 @@ struct GptqOptions {
 // Errors: kInvalidArgument naming the option.
 Result<GroupedMatrix> gptq(const float* w, int rows, const FeedbackFactor& factor, const GptqOptions& options, const Parallel& parallel);
 
+// Codes of e4m3; scales are of each block's largest weight, as round_fp8 has them. w: [rows, K].
+Fp8Matrix feedback_fp8(const float* w, int rows, int block_rows, int block_cols, const FeedbackFactor& factor, const Parallel& parallel);
+
 }  // namespace sluice::quant

@@ -21,7 +21,8 @@ struct RoundBlock {
   const float *scale = nullptr, *offset = nullptr;
   const float *lo = nullptr, *hi = nullptr;  // [kLanes] least and largest level of each row
   const int8_t* codebook = nullptr;          // or nullptr
-  float *level = nullptr;         // out: levels, or values of the codebook
+  bool e4m3 = false;              // levels are those of FP8 (base/fp8.h), whatever lo and hi say
+  float *level = nullptr;         // out: levels, or values of the codebook or of FP8
   float *error = nullptr;         // out: w less what it became
 };
 

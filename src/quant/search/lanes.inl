@@ -82,6 +82,16 @@ struct Codebook {
   }
 };
 
+// FP8 e4m3 (base/fp8.h): three bits after the leading one, and steps no finer than 2^-9.
+struct E4m3 {
+  [[gnu::always_inline]] inline V nearest(V v) const {
+    const V x = least(most(v, all(-448.0f)), all(448.0f));
+    const V power = V(Mask(x) & 0x7F800000);
+    const V at = most(power, all(0x1p-6f)) * (0x1p-3f * 0x1.8p23f);  // whose unit in the last place is the step at x
+    return (x + at) - at;
+  }
+};
+
 // Sums over a group at given scales, with every element at its nearest level q.
 struct Moments {
   V error{};                 // w (s q + m - x)^2

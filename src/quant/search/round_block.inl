@@ -17,6 +17,7 @@ void round_columns(const RoundBlock& r, const Grid& grid) {
 }
 
 void round_block(const RoundBlock& r) {
+  if (r.e4m3) return round_columns(r, E4m3());
   if (r.codebook) {
     BlockShape shape{};
     shape.codebook = r.codebook;
