@@ -13,6 +13,8 @@ namespace {
 
 using RowMap = std::function<int64_t(int64_t)>;
 
+constexpr int64_t kFp8Block = 128;
+
 // A matrix that is computed for the first of its tensors and kept for the others.
 template <class Matrix>
 class Once {
@@ -130,12 +132,12 @@ std::vector<StOutput> awq_outputs(int group, const TensorEntry& t, const std::st
 std::vector<StOutput> fp8_outputs(Fp8Scales scales, const TensorEntry& t, const std::string& module, const RowMap& rows, const Fp8Source& source) {
   const int64_t n = t.rows(), k = t.cols();
   const bool grid = scales == Fp8Scales::kBlock;
-  const int64_t block_rows = grid ? 128 : scales == Fp8Scales::kChannel ? 1 : n, block_cols = grid ? 128 : k;
+  const int64_t block_rows = grid ? kFp8Block : scales == Fp8Scales::kChannel ? 1 : n, block_cols = grid ? kFp8Block : k;
   auto matrix = std::make_shared<Once<quant::Fp8Matrix>>(t, source, [=](const quant::Fp8Matrix& m) {
     return m.block_rows == block_rows && m.block_cols == block_cols ? std::string() : std::string("blocks: not those of the layout");
   });
-  const std::vector<int64_t> shape = grid ? std::vector<int64_t>{(n + 127) / 128, (k + 127) / 128} : scales == Fp8Scales::kChannel ? std::vector<int64_t>{n, 1} : std::vector<int64_t>{1};
-  // The scales first. Whoever reorders rows across blocks must have asked for the blocks in that order: see fp8_layout.
+  const std::vector<int64_t> shape = grid ? std::vector<int64_t>{(n + kFp8Block - 1) / kFp8Block, (k + kFp8Block - 1) / kFp8Block} : scales == Fp8Scales::kChannel ? std::vector<int64_t>{n, 1} : std::vector<int64_t>{1};
+  // The scales first. Rows stay within their blocks, or blocks were asked for in that order: see fp8_layout.
   std::vector<StOutput> out;
   out.push_back(part(module + (grid ? ".weight_scale_inv" : ".weight_scale"), StDtype::kF32, shape, matrix, false, [rows, scales](const quant::Fp8Matrix& m) {
     if (scales != Fp8Scales::kChannel) return m.scales;
@@ -152,7 +154,7 @@ std::vector<StOutput> fp8_outputs(Fp8Scales scales, const TensorEntry& t, const 
 }
 
 Json fp8_config(Fp8Scales scales) {
-  if (scales == Fp8Scales::kBlock) return {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {128, 128}}};
+  if (scales == Fp8Scales::kBlock) return {{"quant_method", "fp8"}, {"fmt", "e4m3"}, {"activation_scheme", "dynamic"}, {"weight_block_size", {kFp8Block, kFp8Block}}};
   const Json weights{{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", scales == Fp8Scales::kChannel ? "channel" : "tensor"}, {"dynamic", false}};
   const Json inputs{{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", "token"}, {"dynamic", true}};
   return {{"quant_method", "compressed-tensors"}, {"format", "float-quantized"}, {"quantization_status", "compressed"}, {"ignore", {"lm_head"}},
@@ -169,6 +171,12 @@ TensorEntry moved_rows(const TensorEntry& t, const RowMap& rows) {
     for (int64_t i = begin; i < end; ++i) read_rows(t, rows(i), rows(i) + 1, to + size_t(i - begin) * row);
   };
   return out;
+}
+
+bool stay_in_blocks(const RowMap& rows, int64_t n) {
+  for (int64_t i = 0; i < n; ++i)
+    if (rows(i) / kFp8Block != i / kFp8Block) return false;
+  return true;
 }
 
 }  // namespace
@@ -204,13 +212,16 @@ HfMatrixLayout awq_layout(int group, TensorChoice chosen, GroupedSource source) 
   return out;
 }
 
-HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source) {
+HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source, bool model_order) {
   HfMatrixLayout out;
   out.quantization_config = fp8_config(scales);
-  out.outputs = [scales, chosen, source](const TensorEntry& t, const std::string& module, const RowMap& rows) {
+  out.outputs = [scales, chosen, source, model_order](const TensorEntry& t, const std::string& module, const RowMap& rows) {
     if (t.cols() % 32 != 0 || !chosen(t)) return std::vector<StOutput>();
-    if (scales != Fp8Scales::kBlock) return fp8_outputs(scales, t, module, rows, source);
-    const Fp8Source moved = [source, rows](const TensorEntry& tensor) { return source(moved_rows(tensor, rows)); };
+    if (scales != Fp8Scales::kBlock || stay_in_blocks(rows, t.rows())) return fp8_outputs(scales, t, module, rows, source);
+    const Fp8Source moved = [source, rows, model_order](const TensorEntry& tensor) -> Result<quant::Fp8Matrix> {
+      if (model_order) return Error{ErrorCode::kUnsupported, tensor.name + ": its rows in the file's order mix blocks of 128, which were made in the model's; take rtn, or scales a row", {}};
+      return source(moved_rows(tensor, rows));
+    };
     return fp8_outputs(scales, t, module, [](int64_t i) { return i; }, moved);
   };
   return out;

@@ -26,7 +26,9 @@ HfMatrixLayout gptq_layout(const GptqLayout& layout, TensorChoice chosen, Groupe
 HfMatrixLayout awq_layout(int group, TensorChoice chosen, GroupedSource source);
 
 enum class Fp8Scales { kTensor, kChannel, kBlock };  // kBlock: 128 x 128
-HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source);
+// Where the file has rows of a matrix in another order that mixes blocks, the source is asked for a matrix of rows in that order;
+// model_order: it has the model's order alone, and such a matrix is kUnsupported.
+HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source, bool model_order = false);
 
 // The largest of wanted, 64 and 32 (not above wanted) that divides the rows of all chosen matrices; 0: none does.
 int common_group(std::span<const TensorEntry> tensors, int wanted, const TensorChoice& chosen);

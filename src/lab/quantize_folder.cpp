@@ -204,7 +204,7 @@ Result<QuantizeReport> write_folder(const QuantizeOptions& o, const FolderType& 
   } else if (type.kind == FolderType::kAwq) {
     layout = format::awq_layout(matrices.group, chosen, watched(matrices.grouped, o, tally, before));
   } else if (type.kind == FolderType::kFp8) {
-    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, tally, before));
+    layout = format::fp8_layout(type.scales, chosen, watched(matrices.fp8, o, tally, before), matrices.method != "rtn");
   }
   format::HfWriteOptions w;
   w.fingerprint = matrices.fingerprint;

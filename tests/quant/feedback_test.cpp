@@ -186,7 +186,7 @@ TEST(Feedback, OfFp8) {
   p.w[5] = 30;                                                          // the others of its row are subnormal
   auto independent = factorize(apart, {}, serial), together = factorize(p.hessian(), {}, serial);
   ASSERT_TRUE(independent.ok() && together.ok());
-  for (const auto& [block_rows, block_cols] : {std::pair(1, p.cols), std::pair(p.rows, p.cols), std::pair(16, 64)}) {
+  for (const auto& [block_rows, block_cols] : {std::pair(1, p.cols), std::pair(p.rows, p.cols), std::pair(16, 64), std::pair(128, 128)}) {
     const Fp8Matrix plain = round_fp8(p.w.data(), p.rows, p.cols, block_rows, block_cols);
     const Fp8Matrix same = feedback_fp8(p.w.data(), p.rows, block_rows, block_cols, *independent, serial);
     EXPECT_EQ(same.scales, plain.scales);
