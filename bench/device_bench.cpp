@@ -16,6 +16,7 @@
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/products.h"
+#include "quant/cache_row.h"
 #include "quant/weight_format.h"
 
 namespace sluice::bench {
@@ -215,11 +216,32 @@ void bench_products(const Device& d, const Shape& s, WeightType type, const std:
   }
 }
 
-// `sequences` of `length` tokens in the cache, the last `queries` of each in this step.
-void bench_attention(const Device& d, const Shape& s, int sequences, int length, int queries) {
+// Some blocks of a cache of this type with random numbers near 1.
+std::vector<uint8_t> cache_pattern(const Shape& s, CacheElement type, int block_tokens) {
+  constexpr int kBlocks = 64;
+  Rng rng(9);
+  std::vector<float> x(size_t(s.head_dim));
+  std::vector<uint8_t> bytes, row(cache_row_bytes(type, s.head_dim));
+  const auto codes = std::ptrdiff_t(cache_code_bytes(type, s.head_dim));
+  for (int b = 0; b < kBlocks; ++b) {
+    std::vector<uint8_t> scales;
+    for (int r = 0; r < s.kv_heads * block_tokens; ++r) {
+      for (float& v : x) v = rng.normalish();
+      quant::encode_cache_row(type, x.data(), s.head_dim, row.data());
+      bytes.insert(bytes.end(), row.begin(), row.begin() + codes);
+      scales.insert(scales.end(), row.begin() + codes, row.end());
+    }
+    bytes.insert(bytes.end(), scales.begin(), scales.end());
+  }
+  return bytes;
+}
+
+// `sequences` of `length` tokens in the cache, the last `queries` of each in this step; queries and results in `activations`.
+void bench_attention(const Device& d, const Shape& s, int sequences, int length, int queries, CacheElement type = CacheElement::kF16,
+                     DType activations = DType::kF32) {
   constexpr int kBlockTokens = 16;
   const int per = (length + kBlockTokens - 1) / kBlockTokens, T = sequences * queries;
-  const int copies = std::clamp(int((size_t{200} << 20) / (size_t(sequences) * per * s.kv_heads * kBlockTokens * s.head_dim * 4)), 1, 16);
+  const int copies = std::clamp(int((size_t{200} << 20) / (size_t(sequences) * per * s.kv_heads * kBlockTokens * 2 * cache_row_bytes(type, s.head_dim))), 1, 16);
   std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
   for (int i = 0; i < sequences; ++i) {
     for (int q = 0; q < queries; ++q) positions.push_back(length - queries + q), sequence_of.push_back(i);
@@ -235,33 +257,34 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
     return reinterpret_cast<const int32_t*>(arrays.back()->data);
   };
   AttentionArgs a;
-  a.batch = {T, sequences, put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens};
-  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * s.head_dim * 2, cache_bytes = block_bytes * size_t(sequences) * per;
+  a.batch = {T, sequences, put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens, query_begin.data(), kv_len.data()};
+  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * cache_row_bytes(type, s.head_dim), cache_bytes = block_bytes * size_t(sequences) * per;
   const Memory keys(d, cache_bytes * copies), values(d, cache_bytes * copies);
-  std::vector<uint16_t> halves(size_t{1} << 20);
-  Rng rng(9);
-  for (uint16_t& h : halves) h = float_to_half(rng.normalish());
-  const std::vector<uint8_t> pattern(reinterpret_cast<uint8_t*>(halves.data()), reinterpret_cast<uint8_t*>(halves.data() + halves.size()));
+  const std::vector<uint8_t> pattern = cache_pattern(s, type, kBlockTokens);
   keys.fill(pattern);
   values.fill(pattern);
   const size_t width = size_t(s.heads) * s.head_dim;
-  const Memory q(d, T * width * 4), out(d, T * width * 4);
+  const size_t number = size_t(dtype_bytes(activations));
+  const Memory q(d, T * width * number), out(d, T * width * number);
+  Rng rng(10);
   std::vector<float> floats(T * width);
   for (float& v : floats) v = rng.normalish();
-  d.t->load(0, q.data, floats.data(), floats.size() * 4);
+  std::vector<uint16_t> halves;
+  for (float v : floats) halves.push_back(activations == DType::kF16 ? float_to_half(v) : float_to_bf16(v));
+  d.t->load(0, q.data, number == 4 ? static_cast<const void*>(floats.data()) : halves.data(), floats.size() * number);
   a.q_heads = s.heads, a.kv_heads = s.kv_heads, a.head_dim = s.head_dim;
-  a.q = q.floats(), a.q_stride = int(width);
+  a.q = {q.data, activations}, a.q_stride = int(width);
   a.scale = 0.088f;
-  a.out = out.floats(), a.out_stride = int(width);
+  a.out = {out.data, activations}, a.out_stride = int(width);
   const double us = time_of(d, queries > 64 ? 4 : 16, [&](int i) {
-    a.cache = {DType::kF16, keys.data + cache_bytes * size_t(i % copies), values.data + cache_bytes * size_t(i % copies), block_bytes};
+    a.cache = {{type, type}, keys.data + cache_bytes * size_t(i % copies), values.data + cache_bytes * size_t(i % copies), block_bytes};
     d.t->attention(d.context, a);
   });
   double pairs = 0;
   for (int32_t p : positions) pairs += p + 1;
   char name[64];
-  std::snprintf(name, sizeof name, "%s attention %dx%d", s.name, sequences, length);
-  report(d, name, T, us, 2.0 * double(cache_bytes) + double(T) * double(width) * 8, 4.0 * pairs * double(width));
+  std::snprintf(name, sizeof name, "%s %s attention %dx%d", s.name, std::string(cache_element_name(type)).c_str(), sequences, length);
+  report(d, name, T, us, 2.0 * double(cache_bytes) + double(T) * double(width) * 2 * double(number), 4.0 * pairs * double(width));
 }
 
 }  // namespace
@@ -275,7 +298,8 @@ int main(int argc, char** argv) {
   Device d{};
   d.t = cuda_kernels(0, &why);
   if (!d.t) return std::fprintf(stderr, "device_bench: %s\n", why), 1;
-  d.context = d.t->create({.threads = 1, .pin = false, .max_tokens = 8192, .max_dim = 14336});
+  d.context = d.t->create({.threads = 1, .pin = false, .max_tokens = 8192, .max_dim = 14336, .cache_type = {CacheElement::kFp8, CacheElement::kFp8},
+                          .head_dim = 128, .max_context = 8192});
   if (!d.context) return std::fprintf(stderr, "device_bench: no memory\n"), 1;
   d.stream = cuda::of(d.context)->stream;
   d.noise.resize(size_t{16} << 20);
@@ -303,6 +327,10 @@ int main(int argc, char** argv) {
       bench_products(d, kShapes[0], type, {1, 8, 16, 32, 64, 128, 256, 2048});
       bench_products(d, kShapes[1], type, {1});
     }
+  if (wanted("prompts"))  // as a server has them: queries and results in halves
+    for (CacheElement type : {CacheElement::kF16, CacheElement::kBF16, CacheElement::kFp8, CacheElement::kInt8})
+      for (const auto& [sequences, length, queries] : {std::tuple{1, 512, 512}, {1, 2048, 2048}, {1, 8192, 8192}, {4, 2048, 512}, {1, 8192, 2048}})
+        bench_attention(d, kShapes[0], sequences, length, queries, type, DType::kBF16);
   if (wanted("attention")) {
     for (const auto& [sequences, length, queries] : {std::tuple{1, 128, 1}, {1, 8192, 1}, {1, 8192, 5}, {32, 1024, 1}, {128, 1024, 1}, {256, 1280, 1},
                                                      {1, 2048, 2048}, {1, 8192, 8192}, {4, 2048, 512}})

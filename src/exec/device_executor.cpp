@@ -51,6 +51,9 @@ kernels::ContextOptions DeviceExecutor::context_options(const model::ModelSpec& 
   c.device = kernels.device;
   c.deterministic = o.deterministic;
   c.max_dim = std::max({s.dim, s.ffn_dim, s.q_heads * s.head_dim});
+  c.cache_type = o.kv_type;
+  c.head_dim = s.head_dim;
+  c.max_context = o.max_context > 0 ? std::min(o.max_context, s.max_context) : s.max_context;
   return c;
 }
 

@@ -27,6 +27,7 @@ struct DeviceOptions {
   int depth = 0;               // steps in flight, 1 or 2; 0: 2 on a device, 1 on a host
   bool graphs = true;          // record decode steps, where the backend can
   bool deterministic = false;  // see kernels::ContextOptions
+  int max_context = 0;         // tokens of a sequence; 0: the model's
 };
 
 class DeviceExecutor final : public Executor {

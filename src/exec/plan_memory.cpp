@@ -85,7 +85,8 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
   view_ = {};
   view_.batch = {at.tokens, padded, ints(at.positions), ints(at.sequence_of), ints(at.query_begin), ints(at.kv_len),
                  ints(at.block_begin), ints(at.block_ids), plan.block_tokens};
-  for (int s = 0; s < plan.num_sequences(); ++s) view_.batch.num_prompts += plan.query_begin[size_t(s) + 1] - plan.query_begin[size_t(s)] > 1;
+  view_.batch.host_query_begin = reinterpret_cast<const int32_t*>(at_host_ + at.query_begin);
+  view_.batch.host_kv_len = reinterpret_cast<const int32_t*>(at_host_ + at.kv_len);
   view_.token_ids = ints(at.token_ids);
   view_.token_rows = ints(at.token_rows);
   view_.rows = reinterpret_cast<const sample::SampleRow*>(at_device_ + at.sample_rows);

@@ -128,7 +128,10 @@ struct BatchView {
   const int32_t* block_begin = nullptr;  // [S+1] into block_ids
   const int32_t* block_ids = nullptr;    // [B]
   int block_tokens = 16;                 // a multiple of 16
-  int num_prompts = 0;                   // sequences of more than one token, where the host knows; 0: it may be any number
+  // query_begin and kv_len in the host's memory while a call lasts; kv_len may be larger there (drafts that were rejected since). null: a backend
+  // whose memory is another does not know them.
+  const int32_t* host_query_begin = nullptr;
+  const int32_t* host_kv_len = nullptr;
 };
 
 // One layer's cache: keys and values of `type`, block b at base + b * stride bytes. Inner layout is the backend's; a row's bytes
@@ -229,6 +232,9 @@ struct ContextOptions {
   int max_dim = 0;               // largest K of any linear
   int device = 0;                // the table's
   bool deterministic = false;    // results independent of the batch, where the backend does not give that anyway
+  // Caches that attention is to be fast with, for scratch memory.
+  CacheType cache_type;
+  int head_dim = 0, max_context = 0;
 };
 
 struct KernelTable {

@@ -160,7 +160,6 @@ Status Calibration::run_layer(const Collector& collect, std::span<const format::
   batch.block_begin = block_begin_.data();
   batch.block_ids = block_ids_.data();
   batch.block_tokens = kBlockTokens;
-  batch.num_prompts = 1;
   kernels::CacheView cache;
   cache.keys = keys_.data();
   cache.values = values_.data();

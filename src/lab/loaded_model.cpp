@@ -121,6 +121,7 @@ static exec::DeviceOptions device_options(const LoadOptions& o, const kernels::K
   d.depth = o.depth;
   d.graphs = !o.no_graphs;
   d.deterministic = o.deterministic;
+  d.max_context = o.context;
   return d;
 }
 

@@ -153,14 +153,16 @@ void attention(Context* context, const AttentionArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
   const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
-  if (c->deterministic || has_offset || !tensor_cores_take(a)) {
+  const Prompts prompts = a.batch.num_tokens > a.batch.num_sequences ? prompts_of(a) : Prompts{};
+  const bool closed = prompts.tiles > 0 && !is_float(a.cache.type.keys) && !can_open(c, a, prompts);
+  if (c->deterministic || has_offset || !tensor_cores_take(a) || closed) {
     attend_exactly(c, a);
   } else {
-    const int group = a.q_heads / a.kv_heads, decodes = a.batch.num_sequences;
     // One sequence is of one kind; of several, only the device knows which are of which.
-    const bool one = decodes == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
+    const int group = a.q_heads / a.kv_heads;
+    const bool one = a.batch.num_sequences == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
     if (!one || few) attend_few(c, a);
-    if (a.batch.num_tokens > decodes && (!one || !few)) attend_many(c, a);
+    if (prompts.tiles > 0 && (!one || !few)) attend_many(c, a, prompts);
   }
   note(c, cudaGetLastError());
 }

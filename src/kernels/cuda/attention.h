@@ -16,6 +16,15 @@ void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept;
 constexpr int kFewRows = 32;
 bool tensor_cores_take(const AttentionArgs& a) noexcept;
 void attend_few(CudaContext* c, const AttentionArgs& a) noexcept;
-void attend_many(CudaContext* c, const AttentionArgs& a) noexcept;
+// Of the sequences with many rows, at most: their tiles of rows, their groups of 16 positions, and the most groups of one. groups is 0 where the
+// host does not know.
+struct Prompts {
+  size_t tiles = 0, groups = 0, longest = 0;
+};
+Prompts prompts_of(const AttentionArgs& a) noexcept;
+// Where the cache holds codes, attend_many unpacks prompts to memory of the context first: is there room?
+bool can_open(const CudaContext* c, const AttentionArgs& a, const Prompts& prompts) noexcept;
+size_t opened_bytes(const ContextOptions& o) noexcept;  // of that memory
+void attend_many(CudaContext* c, const AttentionArgs& a, const Prompts& prompts) noexcept;
 
 }  // namespace sluice::kernels::cuda

@@ -1,36 +1,42 @@
-// What a block of attention_many.cu keeps in shared memory, and how its third warpgroup (the bringers) fills it: tiles of keys and
-// values to two stages of each, swizzled as wgmma.cuh wants them; codes of a quantised cache first to places of each bringer's own.
+// What a block of attention_many.cu keeps in shared memory, and how its third warpgroup (the bringers) fills it. A warp has tiles of
+// keys and values copied to two stages of each, swizzled as wgmma.cuh wants them; a warp tidies values that not all rows see; two
+// warps draw the next task while this one is computed, and place its queries.
 #pragma once
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/attention_task.cuh"
+#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
 
 namespace sluice::kernels::cuda {
 
-constexpr int kRows = 128, kWorkers = 256, kBringers = 128, kThreads = kWorkers + kBringers;
+constexpr int kWorkers = 256, kBringers = 128, kThreads = kWorkers + kBringers, kPlacers = 64;
 // Registers of a thread of each kind: all that a processor has.
 constexpr int kWorkerRegisters = 232, kBringerRegisters = 40;
-constexpr float kLog2E = 1.4426950408889634f;
+
+struct ManyArgs {
+  AttentionArgs a;
+  Opened opened;
+  CUtensorMap keys, values;  // rows of the cache, or of what was opened
+  int box_rows;              // that are copied at once
+  int* tickets;              // how many tasks were drawn, and blocks that are done; zero between launches
+};
 
 template <int dim>
 struct Sizes {
   static constexpr int kKeys = dim <= 128 ? 128 : 64, kPanels = (dim + 63) / 64, kPieces = dim / 8;
-  static constexpr int kLanes = kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32, kPass = kWorkers / kLanes;  // threads a row of queries, rows a pass
-  static constexpr int kQueryPanel = kRows * 128, kKeyPanel = kKeys * 128, kStage = kKeyPanel * kPanels;
-  static constexpr int kShared = kQueryPanel * kPanels + 4 * kStage + 1024;  // to begin at a multiple of 1,024
-  static constexpr int kCodeBytes = kKeys * (dim <= 64 ? 64 : dim <= 128 ? 128 : 256);  // of codes on their way: 16 bytes a thread and pass
-  static constexpr int kCodeTiles = dim <= 128 ? 3 : 1;  // of keys and of values in turn, as many as there is room for
-};
-// How bringers share a tile's rows: pieces of 16 bytes a row, threads a row, rows a pass, passes.
-template <class T, int dim>
-struct Share {
-  static constexpr int kPieces = dim * int(sizeof(T)) / 16, kLanes = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : kPieces <= 16 ? 16 : 32;
-  static constexpr int kPass = kBringers / kLanes, kPasses = Sizes<dim>::kKeys / kPass;
-  static_assert(!kIsCode<T> || kPasses * kBringers * 16 == Sizes<dim>::kCodeBytes);
+  static constexpr int kQueryPanel = kRows * 128, kStage = kKeys * 128 * kPanels;
+  // Of keys and values: boxes that are copied hold whole rows where those are whole panels; bytes from eight rows to the next, and from a panel.
+  static constexpr bool kWhole = dim % 64 == 0;
+  static constexpr int kEight = kWhole ? kPanels * 1024 : 1024, kPanel = kWhole ? 1024 : kKeys * 128;
+  static constexpr int kStages = dim <= 128 ? 3 : 2;
+  static constexpr int kShared = kQueryPanel * kPanels + 2 * kStages * kStage + 1024;  // to begin at a multiple of 1,024
 };
 
-// Where 16-byte piece c of row r lies among panels of `panel` bytes.
-__device__ inline uint32_t piece_at(int r, int c, int panel) { return uint32_t(c / 8 * panel + r * 128 + ((c ^ r) & 7) * 16); }
+// Where 16-byte piece c of row r lies, panels and eights of rows being so many bytes apart.
+__device__ inline uint32_t piece_at(int r, int c, int panel, int eight = 1024) {
+  return uint32_t(c / 8 * panel + r / 8 * eight + r % 8 * 128 + ((c ^ r) & 7) * 16);
+}
 
 template <int dim>
 struct Shared {
@@ -38,161 +44,203 @@ struct Shared {
   uint8_t* base;
   __device__ explicit Shared(uint8_t* raw) : base(raw + (1024 - shared_address(raw) % 1024) % 1024) {}
   __device__ uint8_t* queries() const { return base; }
-  __device__ uint8_t* keys(int stage) const { return base + Z::kQueryPanel * Z::kPanels + stage * Z::kStage; }
-  __device__ uint8_t* values(int stage) const { return keys(2 + stage); }
-  __device__ uint8_t* codes(int which) const { return keys(4) + which * Z::kCodeBytes; }
+  // Of the block's tile number n.
+  __device__ uint8_t* keys(int n) const { return base + Z::kQueryPanel * Z::kPanels + n % Z::kStages * Z::kStage; }
+  __device__ uint8_t* values(int n) const { return keys(n) + Z::kStages * Z::kStage; }
 };
 
-// Where the 16 positions of each group of a tile are in the cache, and their scales, in units of 16 bytes. Blocks are whole groups. me: of
-// the bringers.
-struct Places { uint32_t row[8], scale[8]; };
-template <class T, int dim>
-__device__ inline void find_places(const AttentionArgs& a, const int32_t* blocks, int head, int from, int end, int me, Places& places) {
-  if (me >= Sizes<dim>::kKeys / 16) return;
-  const int position = min(from + me * 16, (end - 1) / 16 * 16), block = position / a.batch.block_tokens;
-  const RowPlace at = row_place<T>(a.batch, a.cache.key_stride, blocks[block], head, a.kv_heads, position % a.batch.block_tokens, dim);
-  places.row[me] = uint32_t(at.row / 16), places.scale[me] = uint32_t(at.scale / 16);
-}
-
-// What scores and weights of a tile's positions take from their scales: the key's, times what scores are scaled by, and ValueScale.
-template <int dim>
-struct Scales {
-  float key[Sizes<dim>::kKeys], log2[Sizes<dim>::kKeys], inverse[Sizes<dim>::kKeys];
-};
-// Scales of a tile as they lie in the cache, and what becomes of them; a bringer has a position.
-template <int dim>
-__device__ inline void fetch_scales(const void* cache, const Places& places, int me, uint16_t* to) {
-  if (me >= Sizes<dim>::kKeys / 8) return;
-  const auto* from = static_cast<const uint8_t*>(cache) + size_t(places.scale[me / 2]) * 16 + me % 2 * 16;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 16;" ::"r"(shared_address(to + 8 * me)), "l"(from) : "memory");
-}
-__device__ inline float scale_of(uint16_t bits) { return __uint_as_float(uint32_t(bits) << 16); }
-// left: positions of the tile that there are.
-template <int dim>
-__device__ inline void place_scales(const uint16_t* keys, const uint16_t* values, float of_scores, int left, int me, Scales<dim>& to) {
-  if (me >= Sizes<dim>::kKeys) return;
-  const bool there = me < left;
-  const ValueScale v = value_scale(there ? scale_of(values[me]) : 1.0f);
-  to.key[me] = there ? scale_of(keys[me]) * of_scores : 0.0f, to.log2[me] = v.log2;
-  to.inverse[me] = isnan(v.inverse) ? 1.0f : v.inverse;  // a row of NaNs reaches those who see it by its exponent alone
-}
-
-// A tile of keys or values; zeros from position `left` of it on, since what lies there must not matter. A bringer has one piece of
-// every kPass-th row. To a stage, or codes to the bringer's own place.
-template <class T, int dim>
-__device__ inline void fetch(const void* cache, const Places& places, int left, int me, uint8_t* to) {
-  using S = Share<T, dim>;
-  constexpr int kRowBytes = dim * int(sizeof(T));
-  const int row = me / S::kLanes, c = me % S::kLanes;
-  if (c >= S::kPieces) return;
-  const uint8_t* const base = static_cast<const uint8_t*>(cache) + 16 * c;
-  const uint32_t at = shared_address(to);
-#pragma unroll
-  for (int i = 0; i < S::kPasses; ++i) {
-    const int r = i * S::kPass + row;
-    const int group = S::kPass >= 16 ? i * (S::kPass / 16) + row / 16 : i * S::kPass / 16, in_group = S::kPass >= 16 ? row % 16 : i * S::kPass % 16 + row;
-    const uint8_t* from = base + size_t(places.row[group]) * 16 + in_group * kRowBytes;
-    const uint32_t there = at + (kIsCode<T> ? uint32_t(i * kBringers + me) * 16 : piece_at(r, c, Sizes<dim>::kKeyPanel));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(there), "l"(from), "r"(r < left ? 16 : 0) : "memory");
-  }
-}
-// A bringer's codes to a stage, as f16.
-template <class T, int dim>
-__device__ inline void unpack(const uint8_t* codes, int me, uint8_t* to) {
-  using S = Share<T, dim>;
-  const int row = me / S::kLanes, c = me % S::kLanes;
-  if (c >= S::kPieces) return;
-#pragma unroll 4
-  for (int i = 0; i < S::kPasses; ++i) {
-    const uint4 v = *reinterpret_cast<const uint4*>(codes + (i * kBringers + me) * 16);
-    const int r = row + i * S::kPass, odd = c / 4 % 2;  // the second piece first where the row's other half has the same banks
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + odd, Sizes<dim>::kKeyPanel)) = eight_halves<T>(odd ? make_uint2(v.z, v.w) : make_uint2(v.x, v.y));
-    *reinterpret_cast<uint4*>(to + piece_at(r, 2 * c + 1 - odd, Sizes<dim>::kKeyPanel)) = eight_halves<T>(odd ? make_uint2(v.x, v.y) : make_uint2(v.z, v.w));
-  }
-}
-__device__ inline void fetch_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int left>
-__device__ inline void fetch_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory"); }
-
-// What all of a block know.
-struct Task {
-  const int32_t* blocks;
-  int head, token, row, rows, start, lowest, begin, end, tiles;
-};
-// Of keys' stages and of values': what a bringer says is there, and workers are done with.
+// What is there, and what is done with. Of stages the n-th use is of the block's tile n, of all others of its task n.
+template <int stages>
 struct Barriers {
-  uint64_t keys_here[2], values_here[2], keys_done[2], values_done[2];
+  static constexpr int kStages = stages;
+  uint64_t keys_here[stages], values_here[stages], keys_done[stages], values_done[stages];
+  uint64_t values_raw[stages];            // of tiles that are to be tidied, in turn
+  uint64_t queries_here[1], queries_done[1], task_here[2], task_done[2];
+  Task tasks[2];
+  uint32_t spoilt[stages][4];             // of each stage's values: rows that held no numbers and are zeros now
 };
+template <int dim> using BarriersOf = Barriers<Sizes<dim>::kStages>;
+template <int stages>
+__device__ inline void init(Barriers<stages>& b) {
+  for (int i = 0; i < stages; ++i) {
+    barrier_init(b.keys_here + i, 1), barrier_init(b.values_here + i, 1), barrier_init(b.values_raw + i, 1);
+    barrier_init(b.keys_done + i, kWorkers / 32), barrier_init(b.values_done + i, kWorkers / 32);
+  }
+  barrier_init(b.queries_here, kPlacers), barrier_init(b.queries_done, kWorkers / 32);
+  for (int i = 0; i < 2; ++i) barrier_init(b.task_here + i, 1), barrier_init(b.task_done + i, kThreads / 32 - 1);
+}
+// The n-th use of some things in turn: here waits for it to be there, free for the use before to be over.
+template <int slots> __device__ inline void wait_here(uint64_t (&of)[slots], int n) { barrier_wait(of + n % slots, n / slots % 2); }
+template <int slots>
+__device__ inline void wait_free(uint64_t (&of)[slots], int n) {
+  if (n >= slots) barrier_wait(of + n % slots, (n / slots - 1) % 2);
+}
+// By one lane of a warp, for all of it.
+template <int slots>
+__device__ inline void warp_arrive(uint64_t (&of)[slots], int n) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) barrier_arrive(of + n % slots);
+}
+// A bringers' copy of a task; false: there are no more.
+template <int stages>
+__device__ inline bool take_task(Barriers<stages>& b, int item, Task& t) {
+  wait_here(b.task_here, item);
+  t = b.tasks[item % 2];
+  warp_arrive(b.task_done, item);
+  return t.tiles > 0;
+}
 
-template <class T, int dim>
-__device__ inline void bring(const AttentionArgs& a, const Task& t, const Shared<dim>& shared, Barriers& b, Scales<kIsCode<T> ? dim : 64>* scales) {
+// A task's queries, rounded to H, by `threads` threads.
+template <class H, int dim, int threads>
+__device__ inline void place_queries(const AttentionArgs& a, const Task& t, int me, uint8_t* to) {
   using Z = Sizes<dim>;
-  __shared__ Places places[4];
-  const int me = int(threadIdx.x) - kWorkers;
-  const auto left = [&](int n) { return t.end - t.begin - n * Z::kKeys; };
-  const auto find = [&](int n) { if (n < t.tiles) find_places<T, dim>(a, t.blocks, t.head, t.begin + n * Z::kKeys, t.end, me, places[n % 4]); };
-  const auto meet_bringers = [] { asm volatile("bar.sync 2, %0;" ::"n"(kBringers) : "memory"); };
-  // A stage is free again once it was used n / 2 times.
-  const auto wait_done = [&](uint64_t* done, int n) { if (n >= 2) barrier_wait(done + n % 2, (n / 2 - 1) % 2); };
-  find(0), find(1), find(2);
-  meet_bringers();
-  if constexpr (kIsCode<T>) {
-    // Codes of keys and values in turn: number 2 n is of tile n's keys, 2 n + 1 of its values. All places but one are on their way while
-    // that one is unpacked; scales come with both.
-    constexpr int kAway = Z::kCodeTiles - 1;
-    __shared__ __align__(16) uint16_t raw_scales[4][2][Z::kKeys];
-    const float of_scores = a.softcap > 0 ? a.scale : a.scale * kLog2E;
-    const auto fetch_codes = [&](int number) {
-      const int n = number / 2, which = number % 2;
+  constexpr int kLanes = Z::kPieces <= 8 ? 8 : Z::kPieces <= 16 ? 16 : 32, kPass = threads / kLanes;  // threads a row, rows a pass
+  const int group = a.q_heads / a.kv_heads, first = me / kLanes, c = me % kLanes;
+  if (c >= Z::kPieces) return;
+  const size_t base = size_t(t.token) * a.q_stride + size_t(t.head) * group * dim + 8 * c;
+  const auto place = [&]<DType type>() {
+    ConstArray q = a.q;
+    q.type = type;
+#pragma unroll threads == kPlacers ? 2 : 8
+    for (int i = 0; i < kRows; i += kPass) {
+      const int r = first + i, from = t.row + r;
+      const uint4 v = from < t.rows ? eight_of<H>(q, base + size_t(from / group) * a.q_stride + from % group * dim) : make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) = v;
+    }
+  };
+  // A loop each: with a choice inside, loads would wait for one another.
+  if (a.q.type == DType::kF32) place.template operator()<DType::kF32>();
+  else if (a.q.type == DType::kF16) place.template operator()<DType::kF16>();
+  else place.template operator()<DType::kBF16>();
+}
+
+// The placers: the first of their warps draws tasks and says which they are. Workers place the first task's queries themselves, which is
+// faster, and nobody computes yet.
+template <class H, int dim>
+__device__ inline void draw_tasks(const ManyArgs& m, const Shared<dim>& shared, BarriersOf<dim>& b, int me) {
+  using Z = Sizes<dim>;
+  const auto draw = [&] {
+    int ticket = 0;
+    if (me == 0) ticket = int(gridDim.x) + atomicAdd(m.tickets, 1);
+    return ticket;  // the first lane's
+  };
+  int wanted = int(blockIdx.x);
+  for (int item = 0;; ++item) {
+    Task t{};
+    if (me < 32) {
+      wait_free(b.task_done, item);
+      for (bool more = true; more && t.tiles == 0;) {
+        more = find_task<Z::kKeys>(m.a, m.opened, __shfl_sync(0xFFFFFFFFu, wanted, 0), t);
+        if (!more) t.tiles = 0;
+        wanted = draw();
+      }
+      if (me == 0) {
+        b.tasks[item % 2] = t;
+        barrier_arrive(b.task_here + item % 2);
+      }
+    } else {
+      take_task(b, item, t);
+    }
+    if (item == 0) wait_for_previous();  // where there is nothing to do too: the end of this kernel is the end of those before
+    if (t.tiles == 0) break;
+    if (item > 0) {
+      wait_free(b.queries_done, item);
+      place_queries<H, dim, kPlacers>(m.a, t, me, shared.queries());
+      publish_shared();
+    }
+    barrier_arrive(b.queries_here);
+  }
+  if (me == 0 && atomicAdd(m.tickets + 1, 1) == int(gridDim.x) - 1) m.tickets[0] = 0, m.tickets[1] = 0;
+}
+
+// Keys of a tile set out, then values of the one before, whose stage is free last.
+template <int dim>
+__device__ inline void copy_tiles(const ManyArgs& m, const Shared<dim>& shared, BarriersOf<dim>& b) {
+  using Z = Sizes<dim>;
+  constexpr int kParts = Z::kWhole ? 1 : Z::kPanels;  // copies a box
+  const int lane = threadIdx.x % 32, boxes = Z::kKeys / m.box_rows, slots = m.a.batch.block_tokens;
+  Task t;
+  int tile = 0, raw = 0;
+  for (int item = 0; take_task(b, item, t); ++item) {
+    // The matrix's row of the lane's box of tile n.
+    const auto row_of = [&](int n) {
+      const int position = t.begin + n * Z::kKeys + lane * m.box_rows;
+      if (n >= t.tiles || lane >= boxes || position >= t.end) return 0;
+      if (m.opened.bucket) return t.from + position;
+      return (m.a.batch.block_ids[t.from + position / slots] * m.a.kv_heads + t.head) * slots + position % slots;
+    };
+    const auto send = [&](const CUtensorMap* map, int n, int row, uint8_t* to, uint64_t* told) {
+      const int here = min(boxes, (t.end - t.begin - n * Z::kKeys + m.box_rows - 1) / m.box_rows), bytes = m.box_rows / 8 * Z::kEight;
+      if (lane == 0) barrier_expect(told, here * kParts * bytes);
+      if (lane < here) {
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) copy_box(shared_address(to) + p * Z::kPanel + lane * bytes, map, 64 * p, row / 8, told);
+      }
+      __syncwarp();
+    };
+    int before = 0, row = row_of(0), next = row_of(1);
+    if (item == 0) wait_for_previous();
+    for (int n = 0; n <= t.tiles; ++n) {
       if (n < t.tiles) {
-        const void* cache = which ? a.cache.values : a.cache.keys;
-        fetch<T, dim>(cache, places[n % 4], left(n), me, shared.codes(number % Z::kCodeTiles));
-        // A key's tile is unpacked with the scales of its values, so both come with it.
-        if (!which) {
-          fetch_scales<dim>(a.cache.keys, places[n % 4], me, raw_scales[n % 4][0]);
-          fetch_scales<dim>(a.cache.values, places[n % 4], me, raw_scales[n % 4][1]);
+        wait_free(b.keys_done, tile + n);
+        send(&m.keys, n, row, shared.keys(tile + n), b.keys_here + (tile + n) % Z::kStages);
+      }
+      if (n > 0) {
+        const int last = tile + n - 1;
+        wait_free(b.values_done, last);
+        const bool tidied = is_masked(t, t.begin + (n - 1) * Z::kKeys, Z::kKeys);
+        send(&m.values, n - 1, before, shared.values(last), tidied ? b.values_raw + raw % Z::kStages : b.values_here + last % Z::kStages);
+        raw += tidied;
+      }
+      before = row, row = next, next = row_of(n + 2);
+    }
+    tile += t.tiles;
+  }
+}
+
+template <class H> __device__ inline bool holds_no_number(uint32_t pair) {
+  constexpr uint32_t kExponents = sizeof(H) == 2 && dtype_of<H>() == DType::kF16 ? 0x7C007C00u : 0x7F807F80u;
+  return __vcmpeq2(pair & kExponents, kExponents) != 0;
+}
+// A weight of 0 hides a value only if that is a number. So rows past the sequence's end become zeros, and of those that not all of the
+// task's rows see, the ones that hold an infinity or NaN, which are noted: who sees them gets NaNs.
+template <class H, int dim>
+__device__ inline void tidy_values(const ManyArgs& m, const Shared<dim>& shared, BarriersOf<dim>& b) {
+  using Z = Sizes<dim>;
+  constexpr int kPieces = Z::kPanels * 8, kPass = 32 / kPieces;  // of a row with what pads it; rows a pass
+  const int lane = threadIdx.x % 32, c = lane % kPieces;
+  Task t;
+  int tile = 0, raw = 0;
+  for (int item = 0; take_task(b, item, t); ++item) {
+    for (int n = 0; n < t.tiles; ++n) {
+      const int from = t.begin + n * Z::kKeys, stage = (tile + n) % Z::kStages;
+      if (!is_masked(t, from, Z::kKeys)) continue;
+      wait_here(b.values_raw, raw++);
+      uint8_t* values = shared.values(stage);
+      const int left = min(Z::kKeys, t.end - from), first = from < t.all_from ? 0 : max(0, t.all_to - from);
+      if (lane < 4) b.spoilt[stage][lane] = 0;
+      __syncwarp();
+      const auto piece = [&](int r) { return reinterpret_cast<uint4*>(values + piece_at(r, c, Z::kPanel, Z::kEight)); };
+#pragma unroll 4
+      for (int r = first / kPass * kPass + lane / kPieces; r < Z::kKeys; r += kPass) {
+        if (r < left) {
+          const uint4 v = *piece(r);
+          const bool bad = holds_no_number<H>(v.x) || holds_no_number<H>(v.y) || holds_no_number<H>(v.z) || holds_no_number<H>(v.w);
+          if (bad) atomicOr(&b.spoilt[stage][r / 32], 1u << (r % 32));
+        } else {
+          *piece(r) = make_uint4(0, 0, 0, 0);
         }
       }
-      fetch_commit();
-    };
-    for (int i = 0; i < kAway; ++i) fetch_codes(i);
-    for (int n = 0; n < t.tiles; ++n) {
-      fetch_codes(2 * n + kAway);
-      fetch_wait<kAway>();
-      meet_bringers();  // scales were brought by others; places of n + 2 are known
-      wait_done(b.keys_done, n);
-      unpack<T, dim>(shared.codes(2 * n % Z::kCodeTiles), me, shared.keys(n % 2));
-      place_scales<dim>(raw_scales[n % 4][0], raw_scales[n % 4][1], of_scores, left(n), me, scales[n % 2]);
+      __syncwarp();
+      for (int word = 0; word < Z::kKeys / 32; ++word)
+        for (uint32_t bits = b.spoilt[stage][word]; bits; bits &= bits - 1) {
+          const int r = word * 32 + __ffs(int(bits)) - 1;
+          if (lane < kPieces) *piece(r) = make_uint4(0, 0, 0, 0);
+        }
       publish_shared();
-      barrier_arrive(b.keys_here + n % 2);
-      find(n + 3);
-      fetch_codes(2 * n + 1 + kAway);
-      fetch_wait<kAway>();
-      wait_done(b.values_done, n);
-      unpack<T, dim>(shared.codes((2 * n + 1) % Z::kCodeTiles), me, shared.values(n % 2));
-      publish_shared();
-      barrier_arrive(b.values_here + n % 2);
+      warp_arrive(b.values_here, stage);
     }
-  } else {
-    // Keys of n set out, what the step before sent is here by now, then values of n - 1, whose stage is free last.
-    for (int n = 0; n <= t.tiles + 1; ++n) {
-      find(n + 2);
-      if (n < t.tiles) {
-        wait_done(b.keys_done, n);
-        fetch<T, dim>(a.cache.keys, places[n % 4], left(n), me, shared.keys(n % 2));
-      }
-      fetch_commit();
-      fetch_wait<1>();
-      publish_shared();
-      if (n > 0 && n - 1 < t.tiles) barrier_arrive(b.keys_here + (n - 1) % 2);
-      if (n > 1) barrier_arrive(b.values_here + (n - 2) % 2);
-      if (n > 0 && n <= t.tiles) {
-        wait_done(b.values_done, n - 1);
-        fetch<T, dim>(a.cache.values, places[(n - 1) % 4], left(n - 1), me, shared.values((n - 1) % 2));
-      }
-      fetch_commit();
-      meet_bringers();
-    }
+    tile += t.tiles;
   }
 }
 

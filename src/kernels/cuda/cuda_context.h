@@ -26,6 +26,8 @@ struct CudaContext : Context {
   float* splits;        // partial results of attention (attention.h), and how many of each unit's have arrived
   int* arrivals;
   int* tickets;         // tickets.cuh
+  void* opened;         // a quantised cache's keys and values as halves (attention_open.h)
+  size_t opened_bytes;
   int next_tickets;
   cudaError_t error;    // the first; nothing is queued after it
   char error_text[256];

@@ -34,6 +34,29 @@ __device__ inline void barrier_wait(uint64_t* b, int parity) {
   asm volatile("{ .reg .pred p; again: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1; @!p bra again; }" ::"r"(shared_address(b)), "r"(parity)
                : "memory");
 }
+// An arrival that also says how many bytes of copies are to come before the phase ends.
+__device__ inline void barrier_expect(uint64_t* b, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
+}
+// One thread copies a box of a matrix (tensor_map.h), beginning at this column and eight of rows; the barrier is told when its bytes are there.
+__device__ inline void copy_box(uint32_t to, const void* map, int column, int eight, uint64_t* b) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %3, %4}], [%5];" ::"r"(to), "l"(map),
+               "r"(column), "r"(0), "r"(eight), "r"(shared_address(b))
+               : "memory");
+}
+// Some of a block's threads take turns: `threads` of both sides pass a barrier of the hardware, which one side waits at and the other
+// only announces itself to.
+template <int threads>
+__device__ inline void turn_wait(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "n"(threads) : "memory"); }
+template <int threads>
+__device__ inline void turn_pass(int barrier) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "n"(threads) : "memory"); }
+// Four matrices of 8 x 8 halves from shared memory, each lane giving the place of a row: the left factor of a product of 16 x 16.
+__device__ inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(row)
+               : "memory");
+}
 // How many registers each thread of this warpgroup has from here on.
 template <int n> __device__ inline void registers_give() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(n)); }
 template <int n> __device__ inline void registers_take() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(n)); }

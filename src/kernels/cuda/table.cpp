@@ -75,6 +75,7 @@ void destroy(Context* context) noexcept {
   cudaFree(c->arrivals);
   cudaFree(c->tickets);
   cudaFree(c->expanded);
+  cudaFree(c->opened);
   delete c->pool;
   delete c;
 }
@@ -84,7 +85,7 @@ size_t inputs_bytes(const ContextOptions& o) {
 }
 
 size_t context_bytes(const ContextOptions& o) noexcept {
-  return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + (kSplitUnits + 2 * kTicketPairs) * sizeof(int) +
+  return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + (kSplitUnits + 2 * kTicketPairs) * sizeof(int) + opened_bytes(o) +
          (o.deterministic ? 0 : kExpandedBytes + Library::kWorkspaceBytes);
 }
 
@@ -96,6 +97,7 @@ Context* create(const ContextOptions& o) noexcept {
   c->max_dim = (std::max(1, o.max_dim) + 31) / 32 * 32;
   c->device = o.device;
   c->deterministic = o.deterministic;
+  c->opened_bytes = opened_bytes(o);
   try {
     c->pool = new ThreadPool(c->threads, o.pin);
     c->threads = c->pool->size();
@@ -114,6 +116,7 @@ Context* create(const ContextOptions& o) noexcept {
       cudaMalloc(reinterpret_cast<void**>(&c->splits), kSplitFloats * sizeof(float)) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->arrivals), kSplitUnits * sizeof(int)) != cudaSuccess ||
       cudaMalloc(reinterpret_cast<void**>(&c->tickets), 2 * kTicketPairs * sizeof(int)) != cudaSuccess ||
+      (c->opened_bytes && cudaMalloc(&c->opened, c->opened_bytes) != cudaSuccess) ||
       cudaMemsetAsync(c->arrivals, 0, kSplitUnits * sizeof(int), c->stream) != cudaSuccess ||
       cudaMemsetAsync(c->tickets, 0, 2 * kTicketPairs * sizeof(int), c->stream) != cudaSuccess) {
     cudaGetLastError();

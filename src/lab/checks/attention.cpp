@@ -228,8 +228,9 @@ struct Runner {
     const DType type = d.activations;
     const OnBackend<uint8_t> queries(t, as_type(type, q)), new_keys(t, as_type(type, k)), new_values(t, as_type(type, v)),
         y(t, as_type(type, std::vector<float>(positions.size() * hd)));
-    const BatchView batch{int(positions.size()), int(c.lengths.size()), arrays[0].data(), arrays[1].data(), arrays[2].data(),
+    BatchView batch{int(positions.size()), int(c.lengths.size()), arrays[0].data(), arrays[1].data(), arrays[2].data(),
                           arrays[3].data(), arrays[4].data(), arrays[5].data(), c.block_tokens};
+    batch.host_query_begin = query_begin.data(), batch.host_kv_len = kv_len.data();
     const CacheView cache{c.type, keys.data(), values.data(), key_bytes, value_bytes, step_keys.data()};
     RopeAppendArgs r;
     r.batch = batch;
@@ -432,16 +433,18 @@ Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
 }
 
 // A poisoned token of the same chunk is seen by later tokens only.
-Verdict no_later_values(const KernelTable& t) {
-  const AttentionCase c{both(CacheElement::kF32), 4, 2, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {90}};
+Verdict no_later_values(const KernelTable& t, CacheElement e, int window) {
+  const AttentionCase c{both(e), 4, 2, 64, 64, 16, window, 0, RopeStyle::kHalves, false, {190}};
+  const bool deterministic = e == CacheElement::kF32;
+  if (!t.cache_type(c.type)) return {};
   const Data clean(c);
   Data poisoned(c);
-  for (int i = 0; i < 2 * 64; ++i) poisoned.v[0][size_t(70) * 2 * 64 + i] = std::numeric_limits<float>::quiet_NaN();
-  Runner a(t, clean, 2), b(t, poisoned, 2);
-  a.run(90);
-  b.run(90);
-  if (std::memcmp(a.out[0].data(), b.out[0].data(), size_t(70) * 4 * 64 * sizeof(float)) != 0) return {0, "an earlier token saw it"};
-  if (!std::isnan(b.out[0][size_t(70) * 4 * 64])) return {0, "the token itself did not"};
+  for (int i = 0; i < 2 * 64; ++i) poisoned.v[0][size_t(170) * 2 * 64 + i] = std::numeric_limits<float>::quiet_NaN();
+  Runner a(t, clean, 2, deterministic), b(t, poisoned, 2, deterministic);
+  a.run(190);
+  b.run(190);
+  if (std::memcmp(a.out[0].data(), b.out[0].data(), size_t(170) * 4 * 64 * sizeof(float)) != 0) return {0, "an earlier token saw it"};
+  if (!std::isnan(b.out[0][size_t(170) * 4 * 64])) return {0, "the token itself did not"};
   return {};
 }
 
@@ -462,7 +465,10 @@ std::vector<KernelCase> cases() {
   for (const AttentionCase& c : shapes())
     out.push_back({"chunks and threads " + describe(c), [c](const KernelTable& t) { return chunks_and_threads(t, c); }});
   for (const AttentionCase& c : shapes()) out.push_back({"halves " + describe(c), [c](const KernelTable& t) { return halves_agree(t, c); }});
-  out.push_back({"earlier tokens do not see later values", no_later_values});
+  for (CacheElement e : {CacheElement::kF32, CacheElement::kF16, CacheElement::kBF16, CacheElement::kFp8, CacheElement::kInt8})
+    for (int window : {0, 40})
+      out.push_back({"earlier tokens do not see later values " + std::string(cache_element_name(e)) + (window ? " window" : ""),
+                     [e, window](const KernelTable& t) { return no_later_values(t, e, window); }});
   out.push_back({"large values stay finite in half precision", large_values});
   return out;
 }
@@ -474,6 +480,7 @@ SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int 
     std::vector<OnBackend<uint8_t>> cache;
     std::vector<OnBackend<float>> floats;
     std::vector<OnBackend<int32_t>> arrays;
+    std::vector<int32_t> query_begin, kv_len;
     AttentionArgs args;
   };
   if (!t.cache_type(both(type))) return {};
@@ -504,6 +511,8 @@ SpeedRun prepare(const KernelTable& t, Context* context, CacheElement type, int 
   AttentionArgs& a = s->args;
   a.batch = {int(positions.size()), sequences, s->arrays[0].data(), s->arrays[1].data(), s->arrays[2].data(),
              s->arrays[3].data(), s->arrays[4].data(), s->arrays[5].data(), block_tokens};
+  s->query_begin = query_begin, s->kv_len = kv_len;
+  a.batch.host_query_begin = s->query_begin.data(), a.batch.host_kv_len = s->kv_len.data();
   a.cache = {both(type), s->cache[0].data(), s->cache[1].data(), block_bytes[0], block_bytes[1], s->cache[2].data()};
   a.q_heads = heads, a.kv_heads = kv_heads, a.head_dim = dim;
   a.q = s->floats[0].data(), a.q_stride = heads * dim;
