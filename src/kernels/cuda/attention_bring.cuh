@@ -1,5 +1,5 @@
 // What a block of attention_many.cu keeps in shared memory, and how its third warpgroup (the bringers) fills it. A warp has tiles of
-// keys and values copied to two stages of each, swizzled as wgmma.cuh wants them; a warp tidies values that not all rows see; two
+// keys copied to three stages, swizzled as wgmma.cuh wants them, and a warp tiles of values, which it tidies where not all rows see them; two
 // warps draw the next task while this one is computed, and place its queries.
 #pragma once
 #include "kernels/cuda/attention_task.cuh"
@@ -54,7 +54,7 @@ template <int stages>
 struct Barriers {
   static constexpr int kStages = stages;
   uint64_t keys_here[stages], values_here[stages], keys_done[stages], values_done[stages];
-  uint64_t values_raw[stages];            // of tiles that are to be tidied, in turn
+  uint64_t values_raw[1];                 // of a tile that is to be tidied
   uint64_t queries_here[1], queries_done[1], task_here[2], task_done[2];
   Task tasks[2];
   uint32_t spoilt[stages][4];             // of each stage's values: rows that held no numbers and are zeros now
@@ -63,9 +63,10 @@ template <int dim> using BarriersOf = Barriers<Sizes<dim>::kStages>;
 template <int stages>
 __device__ inline void init(Barriers<stages>& b) {
   for (int i = 0; i < stages; ++i) {
-    barrier_init(b.keys_here + i, 1), barrier_init(b.values_here + i, 1), barrier_init(b.values_raw + i, 1);
+    barrier_init(b.keys_here + i, 1), barrier_init(b.values_here + i, 1);
     barrier_init(b.keys_done + i, kWorkers / 32), barrier_init(b.values_done + i, kWorkers / 32);
   }
+  barrier_init(b.values_raw, 1);
   barrier_init(b.queries_here, kPlacers), barrier_init(b.queries_done, kWorkers / 32);
   for (int i = 0; i < 2; ++i) barrier_init(b.task_here + i, 1), barrier_init(b.task_done + i, kThreads / 32 - 1);
 }
@@ -95,23 +96,32 @@ template <class H, int dim, int threads>
 __device__ inline void place_queries(const AttentionArgs& a, const Task& t, int me, uint8_t* to) {
   using Z = Sizes<dim>;
   constexpr int kLanes = Z::kPieces <= 8 ? 8 : Z::kPieces <= 16 ? 16 : 32, kPass = threads / kLanes;  // threads a row, rows a pass
-  const int group = a.q_heads / a.kv_heads, first = me / kLanes, c = me % kLanes;
+  const int group = a.q_heads / a.kv_heads, r = me / kLanes, c = me % kLanes;
   if (c >= Z::kPieces) return;
   const size_t base = size_t(t.token) * a.q_stride + size_t(t.head) * group * dim + 8 * c;
-  const auto place = [&]<DType type>() {
+  const auto place_of = [&](int i) { return to + piece_at(r + i, c, Z::kQueryPanel); };
+  const auto element_at = [&](int i) { return base + size_t((t.row + r + i) / group) * a.q_stride + (t.row + r + i) % group * dim; };
+  const auto there = [&](int i) { return t.row + r + i < t.rows; };
+  if (a.q.type == DType::kF32) {
     ConstArray q = a.q;
-    q.type = type;
+    q.type = DType::kF32;
 #pragma unroll threads == kPlacers ? 2 : 8
-    for (int i = 0; i < kRows; i += kPass) {
-      const int r = first + i, from = t.row + r;
-      const uint4 v = from < t.rows ? eight_of<H>(q, base + size_t(from / group) * a.q_stride + from % group * dim) : make_uint4(0, 0, 0, 0);
-      *reinterpret_cast<uint4*>(to + piece_at(r, c, Z::kQueryPanel)) = v;
-    }
-  };
-  // A loop each: with a choice inside, loads would wait for one another.
-  if (a.q.type == DType::kF32) place.template operator()<DType::kF32>();
-  else if (a.q.type == DType::kF16) place.template operator()<DType::kF16>();
-  else place.template operator()<DType::kBF16>();
+    for (int i = 0; i < kRows; i += kPass)
+      *reinterpret_cast<uint4*>(place_of(i)) = there(i) ? eight_of<H>(q, element_at(i)) : make_uint4(0, 0, 0, 0);
+    return;
+  }
+  // All at once and through no register: placers have few, and tasks may be short.
+  for (int i = 0; i < kRows; i += kPass) {
+    const auto* from = static_cast<const __half*>(a.q.data) + (there(i) ? element_at(i) : 0);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(place_of(i))), "l"(from), "r"(there(i) ? 16 : 0) : "memory");
+  }
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  if (a.q.type == dtype_of<H>()) return;
+#pragma unroll 4
+  for (int i = 0; i < kRows; i += kPass) {
+    auto* words = reinterpret_cast<uint4*>(place_of(i));
+    *words = eight_rounded<H>(*words, dtype_of<H>() == DType::kF16 ? DType::kBF16 : DType::kF16);
+  }
 }
 
 // The placers: the first of their warps draws tasks and says which they are. Workers place the first task's queries themselves, which is
@@ -153,12 +163,52 @@ __device__ inline void draw_tasks(const ManyArgs& m, const Shared<dim>& shared, 
   if (me == 0 && atomicAdd(m.tickets + 1, 1) == int(gridDim.x) - 1) m.tickets[0] = 0, m.tickets[1] = 0;
 }
 
-// Keys of a tile set out, then values of the one before, whose stage is free last.
-template <int dim>
+// A number that is no infinity or NaN adds zeros to both halves of `sum`.
+template <class H>
+__device__ inline void add_zeros(uint32_t& sum, uint32_t pair) {
+  if constexpr (dtype_of<H>() == DType::kF16) asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
+  else asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
+}
+// By a warp, of a tile of values whose first position is `from`. A weight of 0 hides a value only if that is a number. So rows past the
+// sequence's end become zeros, and of those that not all of the task's rows see, the ones that hold an infinity or NaN, which are noted: who
+// sees them gets NaNs.
+template <class H, int dim>
+__device__ inline void tidy(const Task& t, int from, uint8_t* values, uint32_t (&spoilt)[4]) {
+  using Z = Sizes<dim>;
+  constexpr int kPieces = Z::kPanels * 8, kPass = 32 / kPieces;  // of a row with what pads it; rows a pass
+  const int lane = threadIdx.x % 32, r = lane / kPieces, c = lane % kPieces;
+  const int left = min(Z::kKeys, t.end - from), first = from < t.all_from ? 0 : max(0, t.all_to - from) / kPass * kPass;
+  const auto piece = [&](int row) { return reinterpret_cast<uint4*>(values + piece_at(row, c, Z::kPanel, Z::kEight)); };
+  const auto zeros = [&](int row) {
+    uint32_t sum = 0;
+    const uint4 v = *piece(row);
+    add_zeros<H>(sum, v.x), add_zeros<H>(sum, v.y), add_zeros<H>(sum, v.z), add_zeros<H>(sum, v.w);
+    return sum & 0x7FFF7FFFu;
+  };
+  if (lane < 4) spoilt[lane] = 0;
+#pragma unroll 8
+  for (int row = left / kPass * kPass + r; row < Z::kKeys; row += kPass)
+    if (row >= left) *piece(row) = make_uint4(0, 0, 0, 0);
+  __syncwarp();
+  uint32_t any = 0;
+#pragma unroll 8
+  for (int row = first + r; row < left; row += kPass) any |= zeros(row);
+  if (__any_sync(0xFFFFFFFFu, any != 0)) {
+    for (int row = first + r; row < left; row += kPass)
+      if (zeros(row) != 0) atomicOr(&spoilt[row / 32], 1u << (row % 32));
+    __syncwarp();
+    for (int row = first; row < left; ++row)
+      if (lane < kPieces && spoilt[row / 32] >> (row % 32) & 1) *piece(row) = make_uint4(0, 0, 0, 0);
+  }
+  publish_shared();
+}
+
+// By a warp: tiles of keys, or of values, are copied as stages become free.
+template <class H, int dim, bool of_values>
 __device__ inline void copy_tiles(const ManyArgs& m, const Shared<dim>& shared, BarriersOf<dim>& b) {
   using Z = Sizes<dim>;
   constexpr int kParts = Z::kWhole ? 1 : Z::kPanels;  // copies a box
-  const int lane = threadIdx.x % 32, boxes = Z::kKeys / m.box_rows, slots = m.a.batch.block_tokens;
+  const int lane = threadIdx.x % 32, boxes = Z::kKeys / m.box_rows, bytes = m.box_rows / 8 * Z::kEight, slots = m.a.batch.block_tokens;
   Task t;
   int tile = 0, raw = 0;
   for (int item = 0; take_task(b, item, t); ++item) {
@@ -169,78 +219,27 @@ __device__ inline void copy_tiles(const ManyArgs& m, const Shared<dim>& shared, 
       if (m.opened.bucket) return t.from + position;
       return (m.a.batch.block_ids[t.from + position / slots] * m.a.kv_heads + t.head) * slots + position % slots;
     };
-    const auto send = [&](const CUtensorMap* map, int n, int row, uint8_t* to, uint64_t* told) {
-      const int here = min(boxes, (t.end - t.begin - n * Z::kKeys + m.box_rows - 1) / m.box_rows), bytes = m.box_rows / 8 * Z::kEight;
+    int row = row_of(0), next = row_of(1);
+    if (item == 0) wait_for_previous();
+    for (int n = 0; n < t.tiles; ++n, ++tile) {
+      const int from = t.begin + n * Z::kKeys, here = min(boxes, (t.end - from + m.box_rows - 1) / m.box_rows);
+      const bool tidied = of_values && is_masked(t, from, Z::kKeys);
+      uint64_t* told = of_values ? b.values_here + tile % Z::kStages : b.keys_here + tile % Z::kStages;
+      uint8_t* to = of_values ? shared.values(tile) : shared.keys(tile);
+      if (tidied) told = b.values_raw;
+      wait_free(of_values ? b.values_done : b.keys_done, tile);
       if (lane == 0) barrier_expect(told, here * kParts * bytes);
       if (lane < here) {
 #pragma unroll
-        for (int p = 0; p < kParts; ++p) copy_box(shared_address(to) + p * Z::kPanel + lane * bytes, map, 64 * p, row / 8, told);
+        for (int p = 0; p < kParts; ++p) copy_box(shared_address(to) + p * Z::kPanel + lane * bytes, of_values ? &m.values : &m.keys, 64 * p, row / 8, told);
       }
       __syncwarp();
-    };
-    int before = 0, row = row_of(0), next = row_of(1);
-    if (item == 0) wait_for_previous();
-    for (int n = 0; n <= t.tiles; ++n) {
-      if (n < t.tiles) {
-        wait_free(b.keys_done, tile + n);
-        send(&m.keys, n, row, shared.keys(tile + n), b.keys_here + (tile + n) % Z::kStages);
-      }
-      if (n > 0) {
-        const int last = tile + n - 1;
-        wait_free(b.values_done, last);
-        const bool tidied = is_masked(t, t.begin + (n - 1) * Z::kKeys, Z::kKeys);
-        send(&m.values, n - 1, before, shared.values(last), tidied ? b.values_raw + raw % Z::kStages : b.values_here + last % Z::kStages);
-        raw += tidied;
-      }
-      before = row, row = next, next = row_of(n + 2);
-    }
-    tile += t.tiles;
-  }
-}
-
-template <class H> __device__ inline bool holds_no_number(uint32_t pair) {
-  constexpr uint32_t kExponents = sizeof(H) == 2 && dtype_of<H>() == DType::kF16 ? 0x7C007C00u : 0x7F807F80u;
-  return __vcmpeq2(pair & kExponents, kExponents) != 0;
-}
-// A weight of 0 hides a value only if that is a number. So rows past the sequence's end become zeros, and of those that not all of the
-// task's rows see, the ones that hold an infinity or NaN, which are noted: who sees them gets NaNs.
-template <class H, int dim>
-__device__ inline void tidy_values(const ManyArgs& m, const Shared<dim>& shared, BarriersOf<dim>& b) {
-  using Z = Sizes<dim>;
-  constexpr int kPieces = Z::kPanels * 8, kPass = 32 / kPieces;  // of a row with what pads it; rows a pass
-  const int lane = threadIdx.x % 32, c = lane % kPieces;
-  Task t;
-  int tile = 0, raw = 0;
-  for (int item = 0; take_task(b, item, t); ++item) {
-    for (int n = 0; n < t.tiles; ++n) {
-      const int from = t.begin + n * Z::kKeys, stage = (tile + n) % Z::kStages;
-      if (!is_masked(t, from, Z::kKeys)) continue;
+      row = next, next = row_of(n + 2);
+      if (!tidied) continue;
       wait_here(b.values_raw, raw++);
-      uint8_t* values = shared.values(stage);
-      const int left = min(Z::kKeys, t.end - from), first = from < t.all_from ? 0 : max(0, t.all_to - from);
-      if (lane < 4) b.spoilt[stage][lane] = 0;
-      __syncwarp();
-      const auto piece = [&](int r) { return reinterpret_cast<uint4*>(values + piece_at(r, c, Z::kPanel, Z::kEight)); };
-#pragma unroll 4
-      for (int r = first / kPass * kPass + lane / kPieces; r < Z::kKeys; r += kPass) {
-        if (r < left) {
-          const uint4 v = *piece(r);
-          const bool bad = holds_no_number<H>(v.x) || holds_no_number<H>(v.y) || holds_no_number<H>(v.z) || holds_no_number<H>(v.w);
-          if (bad) atomicOr(&b.spoilt[stage][r / 32], 1u << (r % 32));
-        } else {
-          *piece(r) = make_uint4(0, 0, 0, 0);
-        }
-      }
-      __syncwarp();
-      for (int word = 0; word < Z::kKeys / 32; ++word)
-        for (uint32_t bits = b.spoilt[stage][word]; bits; bits &= bits - 1) {
-          const int r = word * 32 + __ffs(int(bits)) - 1;
-          if (lane < kPieces) *piece(r) = make_uint4(0, 0, 0, 0);
-        }
-      publish_shared();
-      warp_arrive(b.values_here, stage);
+      tidy<H, dim>(t, from, to, b.spoilt[tile % Z::kStages]);
+      warp_arrive(b.values_here, tile);
     }
-    tile += t.tiles;
   }
 }
 

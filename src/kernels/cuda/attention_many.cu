@@ -26,6 +26,7 @@ struct Worker {
   const int side = threadIdx.x / 128, in_task = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
   Tile<H, dim> tile;
   Task t;                  // of which only what the inner loop needs stays in registers
+  const float scale = m.a.softcap > 0 ? kLog2E : m.a.scale * kLog2E;
   int last[2], first[2];   // positions that the thread's two rows see
 
   // Takes the task's queries, and has its first scores set out. false: there is no such task, and scores are of what lies there: a branch
@@ -57,11 +58,11 @@ struct Worker {
     }
   }
   // The task's tile at these positions, the block's number n, whose scores are here.
-  __device__ void weigh(int n, int from) {
+  __device__ void level(int n, int from) {
     warp_arrive(b.keys_done, n);
     if (m.a.softcap > 0) tile.cap(m.a.scale, m.a.softcap);
     if (is_masked(t, from, Z::kKeys)) tile.hide(from, last, first);
-    tile.weigh(m.a.softcap > 0 ? kLog2E : m.a.scale * kLog2E);
+    tile.level(scale);
   }
   // The same tile, whose values were added.
   __device__ void leave(int n, int from) {
@@ -74,8 +75,8 @@ struct Worker {
     tile.begin();
     products_wait<0>();
     int from = t.begin;
-    weigh(at, from);
-    tile.template settle<true>();
+    level(at, from);
+    tile.weigh(scale);
     for (const int end = at + t.tiles - 1; at < end; ++at, from += Z::kKeys) {
       wait_here(b.keys_here, at + 1);
       turn_wait<kWorkers>(kTurns + side);
@@ -84,10 +85,11 @@ struct Worker {
       tile.add_values(shared_address(shared.values(at)), from != t.begin);
       turn_pass<kWorkers>(kTurns + 1 - side);
       products_wait<1>();
-      weigh(at + 1, from + Z::kKeys);
+      level(at + 1, from + Z::kKeys);
       products_wait<0>();
       leave(at, from);
-      tile.settle();
+      tile.shrink_sums();
+      tile.weigh(scale);
     }
     if constexpr (!tile.kHeld) warp_arrive(b.queries_done, 0);
     wait_here(b.values_here, at);
@@ -124,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
   if (threadIdx.x >= kWorkers) {
     registers_give<kBringerRegisters>();
     const int me = int(threadIdx.x) - kWorkers;
-    if (me < 32) copy_tiles<dim>(m, shared, barriers);
-    else if (me < 64) tidy_values<H, dim>(m, shared, barriers);
+    if (me < 32) copy_tiles<H, dim, false>(m, shared, barriers);
+    else if (me < 64) copy_tiles<H, dim, true>(m, shared, barriers);
     else draw_tasks<H, dim>(m, shared, barriers, me - 64);
   } else {
     registers_take<kWorkerRegisters>();

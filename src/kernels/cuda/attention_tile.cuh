@@ -24,7 +24,7 @@ struct Tile {
   static constexpr float kSlack = 8;
   float scores[Z::kKeys / 2], out[dim / kMain][kMain / 2], rest[kRest ? kRest / 2 : 1];
   uint32_t weights[Z::kKeys / 16][4];
-  float highest[2], total[2], shrink[2];
+  float highest[2], total[2], base[2], shrink[2];
 
   __device__ void begin() { highest[0] = highest[1] = -INFINITY, total[0] = total[1] = 0; }
   // Queries of as many elements as registers hold; others are read where they lie.
@@ -83,9 +83,9 @@ struct Tile {
 #pragma unroll
     for (float& s : scores) s = softcap * tanhf(s * scale / softcap);
   }
-  // Scores become weights, 2^(scale * (score - highest)); what was summed before has to shrink to match.
-  __device__ void weigh(float scale) {
-    float top[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}}, base[2], sum[2][2] = {};
+  // What weights are relative to, with these scores; what was summed before has to shrink to match.
+  __device__ void level(float scale) {
+    float top[2][2] = {{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}};
 #pragma unroll
     for (int i = 0; i < Z::kKeys / 2; ++i) top[i / 2 % 2][i % 2] = fmaxf(top[i / 2 % 2][i % 2], scores[i]);
 #pragma unroll
@@ -99,31 +99,33 @@ struct Tile {
       shrink[row] = keep ? 1.0f : exp2_fast(highest[row] * scale - base[row]);
       highest[row] = next;
     }
-#pragma unroll
-    for (int i = 0; i < Z::kKeys / 2; ++i) {
-      scores[i] = exp2_fast(fmaf(scores[i], scale, -base[i / 2 % 2]));
-      sum[i / 2 % 2][i % 2] += scores[i];
-    }
-#pragma unroll
-    for (int row = 0; row < 2; ++row) total[row] = fmaf(total[row], shrink[row], sum[row][0] + sum[row][1]);
   }
-  // No products may be under way.
-  template <bool first = false>
-  __device__ void settle() {
-    if (!first && __any_sync(0xFFFFFFFFu, shrink[0] != 1 || shrink[1] != 1)) {
-      for (auto& o : out)
+  // No products may be under way for this and the next.
+  __device__ void shrink_sums() {
+    if (!__any_sync(0xFFFFFFFFu, shrink[0] != 1 || shrink[1] != 1)) return;
+    for (auto& o : out)
 #pragma unroll
-        for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
-      if constexpr (kRest != 0) {
+      for (int i = 0; i < kMain / 2; ++i) o[i] *= shrink[i / 2 % 2];
+    if constexpr (kRest != 0) {
 #pragma unroll
-        for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
-      }
+      for (int i = 0; i < kRest / 2; ++i) rest[i] *= shrink[i / 2 % 2];
     }
+  }
+  // Scores become weights, 2^(scale * score - base).
+  __device__ void weigh(float scale) {
+    float sum[2][2] = {};
 #pragma unroll
     for (int k = 0; k < Z::kKeys / 16; ++k) {
 #pragma unroll
+      for (int i = 8 * k; i < 8 * k + 8; ++i) {
+        scores[i] = exp2_fast(fmaf(scores[i], scale, -base[i / 2 % 2]));
+        sum[i / 2 % 2][i % 2] += scores[i];
+      }
+#pragma unroll
       for (int i = 0; i < 4; ++i) weights[k][i] = pair_in_range<H>(scores[8 * k + 2 * i], scores[8 * k + 2 * i + 1]);
     }
+#pragma unroll
+    for (int row = 0; row < 2; ++row) total[row] = fmaf(total[row], shrink[row], sum[row][0] + sum[row][1]);
   }
   // The four lanes of a row hold two columns of each eight. Halves are passed around, so that each lane stores eight neighbours.
   template <class O, int n>
@@ -165,7 +167,7 @@ struct Tile {
       sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 1);
       sum += __shfl_xor_sync(0xFFFFFFFFu, sum, 2);
       const int row = t.row + in_task + 8 * i;
-      const float share = 1.0f / sum;
+      const float share = __fdividef(1.0f, sum);
       O* const to = static_cast<O*>(a.out.data) + size_t(t.token + row / group) * a.out_stride + size_t(t.head * group + row % group) * dim;
 #pragma unroll
       for (int n = 0; n < dim / kMain; ++n) store_columns(to + kMain * n, out[n], i, share, row < t.rows);

@@ -57,6 +57,16 @@ template <> __device__ inline uint32_t pair_of<__half>(float low, float high) {
 }
 template <> __device__ inline uint32_t pair_of<__nv_bfloat16>(float low, float high) { return pair_in_range<__nv_bfloat16>(low, high); }
 
+// Eight neighbours of f16 or bf16, rounded to H.
+template <class H>
+__device__ inline uint4 eight_rounded(uint4 words, DType type) {
+  if (type == dtype_of<H>()) return words;
+  const auto pair = [&](uint32_t w) {
+    if (type == DType::kF16) return pair_of<H>(__low2float(reinterpret_cast<const __half2&>(w)), __high2float(reinterpret_cast<const __half2&>(w)));
+    return pair_of<H>(__low2float(reinterpret_cast<const __nv_bfloat162&>(w)), __high2float(reinterpret_cast<const __nv_bfloat162&>(w)));
+  };
+  return make_uint4(pair(words.x), pair(words.y), pair(words.z), pair(words.w));
+}
 // Eight neighbours of an array of any type, rounded to H.
 template <class H>
 __device__ inline uint4 eight_of(const ConstArray& a, size_t i) {
@@ -65,13 +75,7 @@ __device__ inline uint4 eight_of(const ConstArray& a, size_t i) {
     const float4 x = __ldcg(p), y = __ldcg(p + 1);
     return make_uint4(pair_of<H>(x.x, x.y), pair_of<H>(x.z, x.w), pair_of<H>(y.x, y.y), pair_of<H>(y.z, y.w));
   }
-  const uint4 words = __ldcg(reinterpret_cast<const uint4*>(static_cast<const __half*>(a.data) + i));
-  if (a.type == dtype_of<H>()) return words;
-  const auto pair = [&](uint32_t w) {
-    if (a.type == DType::kF16) return pair_of<H>(__low2float(reinterpret_cast<const __half2&>(w)), __high2float(reinterpret_cast<const __half2&>(w)));
-    return pair_of<H>(__low2float(reinterpret_cast<const __nv_bfloat162&>(w)), __high2float(reinterpret_cast<const __nv_bfloat162&>(w)));
-  };
-  return make_uint4(pair(words.x), pair(words.y), pair(words.z), pair(words.w));
+  return eight_rounded<H>(__ldcg(reinterpret_cast<const uint4*>(static_cast<const __half*>(a.data) + i)), a.type);
 }
 // To element i of an array of any type.
 __device__ inline void store_element(const Array& a, size_t i, float v) {
