@@ -241,7 +241,8 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
                      DType activations = DType::kF32) {
   constexpr int kBlockTokens = 16;
   const int per = (length + kBlockTokens - 1) / kBlockTokens, T = sequences * queries;
-  const int copies = std::clamp(int((size_t{200} << 20) / (size_t(sequences) * per * s.kv_heads * kBlockTokens * 2 * cache_row_bytes(type, s.head_dim))), 1, 16);
+  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * cache_row_bytes(type, s.head_dim), cache_bytes = block_bytes * size_t(sequences) * per;
+  const int copies = std::clamp(int((size_t{100} << 20) / cache_bytes), 1, 16);
   std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
   for (int i = 0; i < sequences; ++i) {
     for (int q = 0; q < queries; ++q) positions.push_back(length - queries + q), sequence_of.push_back(i);
@@ -257,8 +258,8 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
     return reinterpret_cast<const int32_t*>(arrays.back()->data);
   };
   AttentionArgs a;
-  a.batch = {T, sequences, put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens, query_begin.data(), kv_len.data()};
-  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * cache_row_bytes(type, s.head_dim), cache_bytes = block_bytes * size_t(sequences) * per;
+  a.batch = {T, sequences, put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens};
+  a.batch.host_query_begin = query_begin.data(), a.batch.host_kv_len = kv_len.data();
   const Memory keys(d, cache_bytes * copies), values(d, cache_bytes * copies);
   const std::vector<uint8_t> pattern = cache_pattern(s, type, kBlockTokens);
   keys.fill(pattern);

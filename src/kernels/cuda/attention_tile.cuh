@@ -56,7 +56,8 @@ struct Tile {
     for (int k = 0; k < Z::kKeys / 16; ++k) {
       const uint32_t from = values + k * 2 * Z::kEight;
 #pragma unroll
-      for (int n = 0; n < dim / kMain; ++n) add<H, kMain>(out[n], weights[k], matrix_at(from + n * (kMain / 64) * Z::kPanel, Z::kPanel, Z::kEight), more || k != 0);
+      for (int n = 0; n < dim / kMain; ++n)
+        add<H, kMain>(out[n], weights[k], matrix_at(from + n * (kMain / 64) * Z::kPanel, Z::kPanel, Z::kEight), more || k != 0);
       if constexpr (kRest != 0) add<H, kRest>(rest, weights[k], matrix_at(from + dim / 64 * Z::kPanel, Z::kPanel, Z::kEight), more || k != 0);
     }
     products_commit();

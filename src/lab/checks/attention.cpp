@@ -448,6 +448,21 @@ Verdict no_later_values(const KernelTable& t, CacheElement e, int window) {
   return {};
 }
 
+// A device's scratch memory holds the keys and values of some prompts at a time; here are more.
+Verdict many_prompts(const KernelTable& t) {
+  const AttentionCase c{both(CacheElement::kFp8), 80, 80, 64, 64, 16, 0, 0, RopeStyle::kHalves, false, {250, 250, 250, 250}};
+  if (t.host_memory || !t.cache_type(c.type)) return {};
+  const Data d(c);
+  Runner want(t, d, 1), got(t, d, 1, false);
+  want.run(250);
+  got.run(250);
+  Verdict v;
+  for (size_t s = 0; s < c.lengths.size(); ++s)
+    for (size_t i = 0; i < want.out[s].size(); ++i)
+      keep_worst(v.error, std::abs(double(got.out[s][i]) - want.out[s][i]) / allowed(c.type, t.half_products));
+  return v;
+}
+
 Verdict large_values(const KernelTable& t) {
   const AttentionCase c{both(CacheElement::kF16), 1, 1, 32, 32, 16, 0, 0, RopeStyle::kHalves, false, {20}};
   Data d(c);
@@ -469,6 +484,7 @@ std::vector<KernelCase> cases() {
     for (int window : {0, 40})
       out.push_back({"earlier tokens do not see later values " + std::string(cache_element_name(e)) + (window ? " window" : ""),
                      [e, window](const KernelTable& t) { return no_later_values(t, e, window); }});
+  out.push_back({"many prompts of codes", many_prompts});
   out.push_back({"large values stay finite in half precision", large_values});
   return out;
 }
