@@ -7,7 +7,6 @@
 
 #include "lab/loaded_model.h"
 #include "lab/quantize_plan.h"
-#include "quant/calibrate/column_squares.h"
 #include "quant/calibrate/error_feedback.h"
 #include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
@@ -30,15 +29,15 @@ int layer_of(const std::string& name, std::string& rest) {
 
 // What AWQ keeps of a site's inputs.
 struct FolderCalibration::Statistics {
-  quant::ColumnSquares squares;
+  quant::Hessian hessian;
   std::vector<double> sizes;       // sums of |x|
   std::vector<float> sample;       // [rows, cols]
   size_t seen = 0;
-  explicit Statistics(int cols) : squares(cols), sizes(size_t(cols)) {}
+  explicit Statistics(int cols) : hessian(cols), sizes(size_t(cols)) {}
 
-  void add(const float* rows, int count, size_t every) {
+  void add(const float* rows, int count, size_t every, const quant::Parallel& parallel) {
     const size_t cols = sizes.size();
-    squares.add(rows, count, 0, int(cols));
+    hessian.add(rows, count, parallel);
     for (int r = 0; r < count; ++r, ++seen) {
       const float* x = rows + size_t(r) * cols;
       for (size_t k = 0; k < cols; ++k) sizes[k] += std::fabs(x[k]);
@@ -66,7 +65,7 @@ FolderMatrices FolderCalibration::matrices(const std::shared_ptr<FolderCalibrati
   m.group = self->group_;
   m.symmetric = self->type_.kind == FolderType::kGptq;
   m.activation_order = self->type_.kind == FolderType::kGptq;
-  m.grouped = [self](const format::TensorEntry& t) { return self->type_.kind == FolderType::kAwq ? self->round_scaled(t) : self->take(self->grouped_, t); };
+  m.grouped = [self](const format::TensorEntry& t) { return self->take(self->grouped_, t); };
   m.fp8 = [self](const format::TensorEntry& t) { return self->take(self->fp8_, t); };
   return m;
 }
@@ -185,9 +184,13 @@ Status FolderCalibration::gptq_layer() {
 Status FolderCalibration::awq_layer() {
   const int layer = calibration_->next_layer();
   const size_t every = std::max<size_t>(1, size_t(num_tokens()) / kSampleRows);
+  const quant::Parallel spread = parallel();
   std::map<Site, Statistics> statistics;
-  SLUICE_TRY(calibration_->run_layer([&](Site site, const float* rows, int count, int cols) { statistics.try_emplace(site, cols).first->second.add(rows, count, every); }));
-  for (const Site site : {Site::kAttention, Site::kAttentionOut, Site::kFfn, Site::kFfnDown}) SLUICE_TRY(search(layer, site, statistics));
+  SLUICE_TRY(calibration_->run_layer([&](Site site, const float* rows, int count, int cols) { statistics.try_emplace(site, cols).first->second.add(rows, count, every, spread); }));
+  constexpr Site kSites[] = {Site::kAttention, Site::kAttentionOut, Site::kFfn, Site::kFfnDown};
+  for (const Site site : kSites) SLUICE_TRY(search(layer, site, statistics));
+  for (const Site site : kSites)
+    if (const auto found = statistics.find(site); found != statistics.end()) SLUICE_TRY(round_scaled(layer, site, found->second));
   file_->keep_only(nullptr);
   return {};
 }
@@ -202,7 +205,7 @@ Status FolderCalibration::search(int layer, Site site, std::map<Site, Statistics
   const std::string prefix = "blk." + std::to_string(layer) + ".";
   const format::TensorEntry* values = file_->find(prefix + "attn_v.weight");
   const bool alone = site == Site::kAttentionOut && (!values || values->rows() != int64_t(cols) || file_->find(prefix + "attn_v.bias"));
-  Scaled result{std::vector<float>(cols, 1.0f), s.squares.mean(s.seen)};
+  Scaled result{std::vector<float>(cols, 1.0f), s.hessian.diagonal()};
   if (!alone) {
     std::vector<std::vector<float>> w;
     std::vector<quant::MatrixView> views;
@@ -221,11 +224,31 @@ Status FolderCalibration::search(int layer, Site site, std::map<Site, Statistics
   return {};
 }
 
+// The site's matrices with all scales taken in.
+Status FolderCalibration::round_scaled(int layer, Site site, Statistics& s) {
+  const Scaled& scaled = scaled_[{layer, site}];
+  SLUICE_ASSIGN(quant::FeedbackFactor factor, quant::factorize(s.hessian, {}, parallel()));
+  quant::scale_inputs(factor, scaled.scales);
+  for (const format::TensorEntry* t : matrices_of(layer, site)) {
+    if (t->cols() != int64_t(factor.cols)) continue;
+    SLUICE_ASSIGN(std::vector<float> w, weights(*t));
+    scale_rows(*t, 0, t->rows(), w.data());
+    quant::GroupedMatrix m = quant::fit_grouped(w.data(), int(t->rows()), int(t->cols()), type_.bits, group_, false, scaled.importance.data(), parallel());
+    quant::feedback_codes(m, w.data(), factor, parallel());
+    grouped_.insert_or_assign(t->name, std::move(m));
+  }
+  return {};
+}
+
 void FolderCalibration::scaled_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out) {
   format::decode_rows(t, begin, end, out);
   std::string role;
+  if (reach(layer_of(t.name, role)).ok()) scale_rows(t, begin, end, out);  // else the matrices' source says so
+}
+
+void FolderCalibration::scale_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out) {
+  std::string role;
   const int layer = layer_of(t.name, role);
-  if (!reach(layer).ok()) return;  // the matrices' source says so
   const size_t cols = size_t(t.cols());
   static const std::vector<float> kNone;
   const auto scales = [&](Site s) -> const std::vector<float>& {
@@ -249,29 +272,15 @@ void FolderCalibration::scaled_rows(const format::TensorEntry& t, int64_t begin,
   }
 }
 
-Result<int> FolderCalibration::reach_matrix(const format::TensorEntry& t, Site& site) {
-  const int layer = site_of(t.name, site);
-  if (layer < 0) return Error{ErrorCode::kUnsupported, t.name + ": no matrix whose inputs calibration sees; keep it as floats (--keep)", {}};
-  SLUICE_TRY(reach(layer));
-  return layer;
-}
-
 template <class Matrix>
 Result<Matrix> FolderCalibration::take(std::map<std::string, Matrix>& from, const format::TensorEntry& t) {
   Site site{};
-  SLUICE_TRY(reach_matrix(t, site));
+  const int layer = site_of(t.name, site);
+  if (layer < 0) return Error{ErrorCode::kUnsupported, t.name + ": no matrix whose inputs calibration sees; keep it as floats (--keep)", {}};
+  SLUICE_TRY(reach(layer));
   auto made = from.extract(t.name);
   if (made.empty()) return Error{ErrorCode::kInternal, t.name + ": was taken before", {}};
   return std::move(made.mapped());
-}
-
-Result<quant::GroupedMatrix> FolderCalibration::round_scaled(const format::TensorEntry& t) {
-  Site site{};
-  SLUICE_ASSIGN(const int layer, reach_matrix(t, site));
-  SLUICE_ASSIGN(const std::vector<float> w, weights(t));  // scaled, by its make_rows
-  const std::vector<float>& importance = scaled_[{layer, site}].importance;
-  if (int64_t(importance.size()) != t.cols()) return bad_file(t.name + ": its inputs are " + std::to_string(importance.size()) + ", its columns " + std::to_string(t.cols()));
-  return quant::fit_grouped(w.data(), int(t.rows()), int(t.cols()), type_.bits, group_, false, importance.data(), parallel());
 }
 
 }  // namespace sluice::lab

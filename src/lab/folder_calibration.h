@@ -1,7 +1,8 @@
-// GPTQ (of integers and of FP8) and AWQ of a model for a folder of safetensors: matrices are asked for one at a time by whoever writes, and the
-// model is walked as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
-// learns from what they became. AWQ: a layer's scales are found from the inputs of the model as it was; norms and rows that feed a
-// product take the scales' inverse, so the tensors to write are not quite the file's.
+// GPTQ (of integers and of FP8) and AWQ of a model for a folder of safetensors: matrices are asked for one at a time by whoever writes,
+// and the model is walked as far as that needs (calibration.h). GPTQ: a layer's matrices are made together, each kept until it is taken, and the next layer
+// learns from what they became. AWQ: a layer's scales are found from the inputs of the model as it was, and the scaled matrices are rounded
+// with error feedback too, in groups as they stand; norms and rows that feed a product take the scales' inverse, so the tensors to
+// write are not quite the file's.
 // Before a layer, once all tensors of those before it are written, what it is fed is kept beside them, to go on from after a kill.
 // Not thread-safe. Errors come from the matrices' source, as quantize has them.
 #pragma once
@@ -40,17 +41,17 @@ class FolderCalibration {
 
   // What GPTQ made of a matrix.
   template <class Matrix> Result<Matrix> take(std::map<std::string, Matrix>& made, const format::TensorEntry& tensor);
-  Result<quant::GroupedMatrix> round_scaled(const format::TensorEntry& tensor);  // AWQ's
-  Result<int> reach_matrix(const format::TensorEntry& tensor, Site& site);       // its layer
   Status reach(int layer);             // so that the layer's results are there
   bool whole_before(int layer) const;  // every tensor of the layers before it is written
   Status gptq_layer();
   Status awq_layer();
   Status search(int layer, Site site, std::map<Site, Statistics>& statistics);
+  Status round_scaled(int layer, Site site, Statistics& statistics);
   Result<std::vector<float>> weights(const format::TensorEntry& tensor) const;
   std::vector<const format::TensorEntry*> matrices_of(int layer, Site site) const;
   // Rows of a tensor with the layer's scales taken in: columns by the site's, rows by the inverse of those of what they feed.
   void scaled_rows(const format::TensorEntry& tensor, int64_t begin, int64_t end, float* out);
+  void scale_rows(const format::TensorEntry& tensor, int64_t begin, int64_t end, float* rows);  // that are there
   quant::Parallel parallel() const {
     return [this](int n, const std::function<void(int)>& fn) { calibration_->parallel(n, fn); };
   }
@@ -64,7 +65,7 @@ class FolderCalibration {
   std::shared_ptr<format::HfProgress> progress_ = std::make_shared<format::HfProgress>();
   std::unique_ptr<Calibration> calibration_;
   Status status_;                      // what went wrong while rows were made that cannot say so
-  std::map<std::string, quant::GroupedMatrix> grouped_;   // GPTQ
+  std::map<std::string, quant::GroupedMatrix> grouped_;
   std::map<std::string, quant::Fp8Matrix> fp8_;
   std::map<std::pair<int, Site>, Scaled> scaled_;      // AWQ
   double seconds_ = 0;

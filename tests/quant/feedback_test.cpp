@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "quant/calibrate/error_feedback.h"
+#include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 #include "quant/search/fit_kernels.h"
 
@@ -194,6 +195,33 @@ TEST(Feedback, OfFp8) {
     const Fp8Matrix nearer = feedback_fp8(p.w.data(), p.rows, block_rows, block_cols, *together, serial);
     EXPECT_EQ(fault(nearer), "");
     EXPECT_LT(p.output_error(decode(nearer)), 0.7 * p.output_error(decode(plain))) << block_rows << "x" << block_cols;
+  }
+}
+
+// Groups as they stand, their scales and zeros fitted before: outputs come nearer, whatever the inputs are divided by meanwhile.
+TEST(Gptq, CodesAloneMakeGoodWhatRoundingCost) {
+  const Problem p(9);
+  const Hessian h = p.hessian();
+  const std::vector<float> importance = h.diagonal();
+  std::vector<float> s;
+  Rng rng(10, 0);
+  for (int k = 0; k < p.cols; ++k) s.push_back(std::exp(0.5f * rng.normalish()));
+  for (const bool scaled : {false, true}) {
+    auto f = factorize(h, {}, serial);
+    ASSERT_TRUE(f.ok());
+    std::vector<float> w(p.w), weights(importance);
+    for (size_t i = 0; scaled && i < w.size(); ++i) w[i] *= s[i % s.size()];
+    for (size_t k = 0; scaled && k < s.size(); ++k) weights[k] /= s[k] * s[k];
+    if (scaled) scale_inputs(*f, s);
+    const GroupedMatrix plain = fit_grouped(w.data(), p.rows, p.cols, 4, 64, false, weights.data(), serial);
+    GroupedMatrix better = plain;
+    feedback_codes(better, w.data(), *f, serial);
+    EXPECT_EQ(fault(better), "");
+    EXPECT_EQ(better.scales, plain.scales);
+    EXPECT_TRUE(better.group_of.empty());
+    std::vector<float> a = decoded(better), b = decoded(plain);
+    for (size_t i = 0; scaled && i < a.size(); ++i) a[i] /= s[i % s.size()], b[i] /= s[i % s.size()];
+    EXPECT_LT(p.output_error(a), 0.7 * p.output_error(b)) << scaled;
   }
 }
 

@@ -122,6 +122,43 @@ void feedback_rows(const WeightFormat& format, const FeedbackFactor& f, const fl
   }
 }
 
+void feedback_codes(GroupedMatrix& m, const float* w, const FeedbackFactor& f, const Parallel& parallel) {
+  parallel((m.rows + kLanes - 1) / kLanes, [&](int task) {
+    const int r = task * kLanes, count = std::min(kLanes, m.rows - r);
+    Rows lanes(f, w + size_t(r) * size_t(m.cols), count);
+    std::vector<float> scale(size_t(kWidth) * kLanes), offset(scale.size());
+    float lo[kLanes], hi[kLanes];
+    fill(lo, 0);
+    fill(hi, float((1 << m.bits) - 1));
+    for (int end = m.cols; end > 0; end -= kWidth) {
+      const int begin = std::max(0, end - kWidth);
+      lanes.pull_of(begin, end);
+      for (int j = 0; j < end - begin; ++j)
+        for (int l = 0; l < kLanes; ++l) {
+          const int column = f.column_at[size_t(begin + j)], group = m.group_of.empty() ? column / m.group : m.group_of[size_t(column)];
+          const size_t at = size_t(r + std::min(l, count - 1)) * size_t(m.groups()) + size_t(group);
+          scale[size_t(j * kLanes + l)] = m.scales[at];
+          offset[size_t(j * kLanes + l)] = -m.scales[at] * float(m.zeros[at]);
+        }
+      RoundBlock block;
+      block.n = end - begin;
+      block.scale = scale.data();
+      block.offset = offset.data();
+      block.lo = lo;
+      block.hi = hi;
+      const float* level = lanes.round(begin, block);
+      for (int j = 0; j < block.n; ++j)
+        for (int l = 0; l < count; ++l) m.codes[size_t(r + l) * size_t(m.cols) + size_t(f.column_at[size_t(begin + j)])] = uint8_t(level[j * kLanes + l]);
+    }
+  });
+}
+
+void scale_inputs(FeedbackFactor& f, const std::vector<float>& s) {
+  const size_t n = size_t(f.cols);
+  for (size_t j = 0; j < n; ++j)
+    for (size_t i = j; i < n; ++i) f.upper[j * n + i] /= s[size_t(f.column_at[i])];
+}
+
 Result<GroupedMatrix> gptq(const float* w, int rows, const FeedbackFactor& f, const GptqOptions& o, const Parallel& parallel) {
   if (o.bits < 2 || o.bits > 8) return invalid(std::to_string(o.bits) + " bits are outside 2..8", "--type");
   if (o.group < 1 || o.group > kMaxGroup) return invalid("a group of " + std::to_string(o.group) + " is outside 1.." + std::to_string(kMaxGroup), "--group");

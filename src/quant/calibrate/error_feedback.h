@@ -47,4 +47,10 @@ Result<GroupedMatrix> gptq(const float* w, int rows, const FeedbackFactor& facto
 // Codes of e4m3; scales are of each block's largest weight, as round_fp8 has them. w: [rows, K].
 Fp8Matrix feedback_fp8(const float* w, int rows, int block_rows, int block_cols, const FeedbackFactor& factor, const Parallel& parallel);
 
+// Rounds a matrix again, with feedback: its groups' scales and zeros stay as they are, and so do the groups' columns.
+void feedback_codes(GroupedMatrix& m, const float* w, const FeedbackFactor& factor, const Parallel& parallel);
+
+// The factor for columns that are fed x / s in the place of x.
+void scale_inputs(FeedbackFactor& factor, const std::vector<float>& s);
+
 }  // namespace sluice::quant
