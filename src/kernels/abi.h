@@ -72,6 +72,14 @@ enum class Prologue : uint8_t {
   kGeluMul,   // gelu_tanh(x[:, :K]) * x[:, K:2K]
 };
 
+// What is done to the sums of two outputs of one shape instead of storing them: out[0].y = act(y_0) * y_1, and out[1].y is not looked at.
+// Neither has a bias, nor accumulates. Only where KernelTable::gates says so; else act and product are the next linear's prologue.
+enum class Gate : uint8_t {
+  kNone,
+  kSilu,
+  kGelu,  // gelu_tanh
+};
+
 struct LinearOutput {
   PackedWeight weight;           // [N, K]
   const float* bias = nullptr;   // [N] or none
@@ -91,6 +99,7 @@ struct LinearArgs {
   float eps = 0;
   int num_outputs = 0;
   LinearOutput out[kMaxLinearOutputs];
+  Gate gate = Gate::kNone;
 };
 
 // y[t] = decode(table[ids[t]]) * scale. The table is in the file's own layout (not packed).
@@ -187,6 +196,9 @@ struct AttentionArgs {
   float scale = 1;               // of q.k
   int window = 0;                // 0 = all; else keys with position > p - window
   float softcap = 0;             // 0 = none; else c * tanh(s / c) before the mask
+  // Where set, queries are as products left them: the call does this rope_append first, of the same batch and cache, or in the same kernel.
+  // It need not rotate the queries in place then.
+  const RopeAppendArgs* append = nullptr;
   // As rope_append had them; read only where there is an offset and the keys are no floats.
   const float* key_offset = nullptr;
   int rope_dims = 0;
@@ -303,6 +315,10 @@ struct KernelTable {
   // without a bias and without accumulating (q, k, v and what attention makes of them; the gate's halves). float32 does in any case. null: always
   // float32.
   DType (*activations)(const Context*, const PackedWeight&, int num_tokens) noexcept;
+
+  // Whether linear takes a gate over these two weights in a step of so many tokens; `y` is then the type of out[0].y, which a product of
+  // `down` reads without a prologue, from rows that lie side by side. null: never.
+  bool (*gates)(const Context*, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept;
 
   void (*embed)(Context*, const EmbedArgs&) noexcept;
   void (*linear)(Context*, const LinearArgs&) noexcept;

@@ -158,9 +158,9 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
   rope.style = spec_.rope_style;
   rope.cos_table = (local ? rope_.local_cos : rope_.global_cos).as<float>();
   rope.sin_table = (local ? rope_.local_sin : rope_.global_sin).as<float>();
-  kernels_->rope_append(context, rope);
 
   kernels::AttentionArgs attention;
+  attention.append = &rope;
   attention.batch = batch;
   attention.cache = cache;
   attention.q_heads = spec_.q_heads;
@@ -192,7 +192,10 @@ void Model::attention_block(kernels::Context* context, Activations& a, int layer
 
 void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int num_tokens, const LinearTap* tap) const {
   const LayerWeights& w = weights_.layers[size_t(layer)];
-  const kernels::Array gate(a.ffn, between(context, {&w.gate, &w.up, &w.down}, num_tokens));
+  DType gated = DType::kF32;
+  const bool gates = kernels_->gates && kernels_->gates(context, w.gate, w.up, w.down, num_tokens, &gated);
+  const kernels::Array gate(a.ffn, gates ? gated : between(context, {&w.gate, &w.up, &w.down}, num_tokens));
+  const int width = gates ? spec_.ffn_dim : 2 * spec_.ffn_dim;
   kernels::LinearArgs up;
   up.num_tokens = num_tokens;
   up.x = a.x;
@@ -201,15 +204,16 @@ void Model::ffn_block(kernels::Context* context, Activations& a, int layer, int 
   up.norm_weight = w.ffn_norm;
   up.eps = spec_.norm_eps;
   up.num_outputs = 2;
-  up.out[0] = {w.gate, nullptr, gate, 2 * spec_.ffn_dim, false};
-  up.out[1] = {w.up, nullptr, gate.from(size_t(spec_.ffn_dim)), 2 * spec_.ffn_dim, false};
+  up.out[0] = {w.gate, nullptr, gate, width, false};
+  up.out[1] = {w.up, nullptr, gate.from(size_t(spec_.ffn_dim)), width, false};
+  if (gates) up.gate = spec_.gelu ? kernels::Gate::kGelu : kernels::Gate::kSilu;
   linear(context, up, tap);
 
   kernels::LinearArgs down;
   down.num_tokens = num_tokens;
   down.x = gate;
-  down.x_stride = 2 * spec_.ffn_dim;
-  down.prologue = spec_.gelu ? kernels::Prologue::kGeluMul : kernels::Prologue::kSiluMul;
+  down.x_stride = width;
+  if (!gates) down.prologue = spec_.gelu ? kernels::Prologue::kGeluMul : kernels::Prologue::kSiluMul;
   down.num_outputs = 1;
   down.out[0] = {w.down, nullptr, spec_.post_norms ? a.tmp : a.x, spec_.dim, !spec_.post_norms};
   linear(context, down, tap);

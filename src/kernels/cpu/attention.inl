@@ -205,6 +205,7 @@ static void merge_task(void* p, int unit, int) noexcept {
 }
 
 static void attention(Context* c, const AttentionArgs& a) noexcept {
+  if (a.append) rope_append(c, *a.append);
   AttentionJob j{&a, c, 0, 1, size_t((a.head_dim + kLanes - 1) / kLanes * kLanes + 2), nullptr};
   alignas(64) Turns turns;
   int longest = 0;

@@ -6,11 +6,13 @@
 #include "kernels/cuda/cache.cuh"
 #include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rope.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kTogetherTokens = 8;  // up to here attention appends, too: a kernel less counts, and registers do not
 
 template <class T>
 __device__ inline float dot(const T* key, const float* q, int dim) {
@@ -155,15 +157,16 @@ void attention(Context* context, const AttentionArgs& a) noexcept {
   const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
   const Prompts prompts = a.batch.num_tokens > a.batch.num_sequences ? prompts_of(a) : Prompts{};
   const bool closed = prompts.tiles > 0 && !is_float(a.cache.type.keys) && !can_open(c, a, prompts);
-  if (c->deterministic || has_offset || !tensor_cores_take(a) || closed) {
-    attend_exactly(c, a);
-  } else {
-    // One sequence is of one kind; of several, only the device knows which are of which.
-    const int group = a.q_heads / a.kv_heads;
-    const bool one = a.batch.num_sequences == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
-    if (!one || few) attend_few(c, a);
-    if (prompts.tiles > 0 && (!one || !few)) attend_many(c, a, prompts);
-  }
+  const bool exactly = c->deterministic || has_offset || !tensor_cores_take(a) || closed;
+  // One sequence is of one kind; of several, only the device knows which are of which.
+  const int group = a.q_heads / a.kv_heads;
+  const bool one = a.batch.num_sequences == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
+  const bool by_few = !exactly && (!one || few), by_many = !exactly && prompts.tiles > 0 && (!one || !few);
+  const bool together = a.append && by_few && !by_many && a.batch.num_tokens <= kTogetherTokens && rope_vectors_take(*a.append);
+  if (a.append && !together) rope_append(c, *a.append);
+  if (exactly) attend_exactly(c, a);
+  if (by_few) attend_few(c, a, together ? a.append : nullptr);
+  if (by_many) attend_many(c, a, prompts);
   note(c, cudaGetLastError());
 }
 

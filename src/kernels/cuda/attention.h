@@ -15,7 +15,8 @@ void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept;
 // of a KV head) go one way, the others another; each leaves the other's tokens alone.
 constexpr int kFewRows = 32;
 bool tensor_cores_take(const AttentionArgs& a) noexcept;
-void attend_few(CudaContext* c, const AttentionArgs& a) noexcept;
+// append: done by the same kernel; null: it is done. Heads are as rope_vectors_take wants them.
+void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) noexcept;
 // Of the sequences with many rows, at most: their tiles of rows, their groups of 16 positions, and the most groups of one. groups is 0 where the
 // host does not know.
 struct Prompts {

@@ -5,11 +5,13 @@
 //   scores^T [16 positions, 8 rows] = keys [16, D] * queries^T;  out^T [D, 8 rows] += values^T [D, 16] * weights^T.
 // Sums run in whatever order the loads bring (as in linear_few.cu). A row's maximum and sum are kept as it goes (online
 // softmax: Milakov and Gimelshein, arXiv 1805.02867); warps are merged in shared memory, splits by the last block of a unit to
-// finish (flash-decoding: Dao and others, 2023).
+// finish (flash-decoding: Dao and others, 2023). Where the call appends too (AttentionArgs::append), a block rotates its own queries,
+// and writes the sequence's new keys and values that lie in its split before it reads them: a kernel less on the way.
 #include <algorithm>
 
 #include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rope.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -18,6 +20,7 @@ constexpr int kWarps = 4, kTile = 16;
 // Tiles that a warp takes at once: as many bytes of codes are on their way as of halves.
 template <class T> constexpr int kTiles = kIsCode<T> ? 2 : 1;
 template <class T> constexpr int kRound = kWarps * kTile * kTiles<T>;
+constexpr int kFetched = 256;        // positions that a block asks the cache for before it may read them, at most
 constexpr int kSplitLeast = 192;     // positions that a split should have at least
 
 struct Splits {
@@ -44,6 +47,38 @@ __device__ inline bool find_part(const AttentionArgs& a, const Splits& s, Part& 
   p.to = min(p.end, p.from + each);
   return int(blockIdx.z) < p.splits;
 }
+
+// What a block has to rotate and to append, in pieces that a thread takes each (RopePiece): its rows' queries, then a key and a value of
+// each new token in its split.
+struct Appending {
+  const Part& p;
+  int pieces, group, q_heads, kv_heads, queries, all, first;  // first: new token
+  __device__ Appending(const RopeAppendArgs& a, const Part& p) : p(p), pieces(a.head_dim / 16), group(a.q_heads / a.kv_heads), q_heads(a.q_heads), kv_heads(a.kv_heads) {
+    const int before = p.end - p.tokens;
+    first = max(0, p.from - before);
+    queries = p.rows * pieces;
+    all = queries + 2 * pieces * max(0, min(p.tokens, p.to - before) - first);
+  }
+  template <class T>
+  __device__ RopePiece<T> piece(const RopeAppendArgs& a, int index) const {
+    const int i = min(index, all - 1), row = p.row + i / pieces, j = i - queries;
+    if (j < 0) return {a, p.token + row / group, p.head * group + row % group, i % pieces};
+    return {a, p.token + first + j / (2 * pieces), q_heads + j / pieces % 2 * kv_heads + p.head, j % pieces};
+  }
+  // Rotated queries go to shared memory: [rows][dim + 4].
+  template <class T>
+  __device__ void finish(const RopeAppendArgs& a, const RopePiece<T>& piece, int index, float* rotated) const {
+    const auto from = piece.input(a);
+    float x[2][8];
+    load_floats(from, from.from + piece.low, x[0]);
+    load_floats(from, from.from + piece.high, x[1]);
+    piece.finish(a, x, index < all, [&] {
+      float* to = rotated + index / pieces * (a.head_dim + 4);
+      store8(to + piece.low, x[0]);
+      store8(to + piece.high, x[1]);
+    });
+  }
+};
 
 constexpr int kMostSplits = 64;
 
@@ -83,8 +118,10 @@ __device__ inline void merge_rows(const float* from, size_t step, int count, con
   }
 }
 
-template <class T, int dim, int column_tiles>
-__global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid_constant__ AttentionArgs a, Splits splits) {
+// together: the call rotates and appends, too, in steps of few sequences. There is time before such a kernel may begin, which its first loads use; with
+// many sequences registers count, of which this takes more.
+template <class T, int dim, int column_tiles, bool together>
+__global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ RopeAppendArgs append, Splits splits) {
   using R = Rows<T, dim, column_tiles>;
   constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
@@ -114,26 +151,57 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
 #pragma unroll
     for (int i = 0; i < n; ++i) keys[i].load(a.cache.keys, place(in[i], position + i * kTile, a.cache.key_stride));
   };
+  const auto load_values = [&](Values<T, dim> (&values)[n], const int (&in)[n], int position) {
+#pragma unroll
+    for (int i = 0; i < n; ++i)
+      values[i].load(a.cache.values, place(in[i], position + i * kTile, a.cache.value_stride), p.end - position - i * kTile);
+  };
+  // What later rounds read, from `after` positions on: while the kernels before this one run, it comes as far as the cache.
+  const auto fetch_rest = [&](int after) {
+    constexpr int kLines = (kTile * dim * int(sizeof(T)) + 127) / 128;
+    const int first = p.from + after, lines = 2 * kLines * min(kFetched / kTile, max(0, (p.to - first + kTile - 1) / kTile));
+#pragma unroll 1
+    for (int i = threadIdx.x; i < lines; i += kWarps * 32) {
+      const int at = first + i / (2 * kLines) * kTile, line = i % kLines, b = block_of(at);
+      const bool is_value = i / kLines % 2;
+      const size_t row = place(b, at, is_value ? a.cache.value_stride : a.cache.key_stride).row;
+      fetch_line(static_cast<const uint8_t*>(is_value ? a.cache.values : a.cache.keys) + row + line * 128);
+    }
+  };
   const float scale = a.softcap > 0 ? a.scale : a.scale * kLog2E;
 
+  if constexpr (together) fetch_rest(kRound<T>);
   int position = p.from + warp * kTile * n;
   Keys<T, dim> keys[n];
+  Values<T, dim> values[n];
   int block[n] = {}, next_block[n] = {};
   if (position < p.to) find_blocks(block, position);
   // What earlier steps left in the cache need not be waited for.
   const bool early = position < p.to && position + kTile * n <= p.end - p.tokens;
   if (early) load_keys(keys, block, position);
-  wait_for_previous();
-  if (position < p.to && !early) load_keys(keys, block, position);
+  if constexpr (together) {
+    if (early) load_values(values, block, position);
+    const Appending work(append, p);
+    const RopePiece<T> first = work.piece<T>(append, threadIdx.x);
+    wait_for_previous();
+    work.finish(append, first, threadIdx.x, shared);
+    for (int round = kWarps * 32; round < work.all; round += kWarps * 32)  // all threads of a warp come to each
+      work.finish(append, work.piece<T>(append, round + threadIdx.x), round + threadIdx.x, shared);
+    __syncthreads();
+  } else {
+    wait_for_previous();
+  }
+  if (position < p.to && !early) {
+    load_keys(keys, block, position);
+    if constexpr (together) load_values(values, block, position);
+  }
   R rows;
-  rows.begin(a, p);
+  rows.begin(a, p, together ? shared : nullptr);
+  if constexpr (together) __syncthreads();  // the queries' place is the results'
   constexpr int kStep = kRound<T>;
   if (position + kStep < p.to) find_blocks(next_block, position + kStep);
   for (; position < p.to; position += kStep) {
-    Values<T, dim> values[n];
-#pragma unroll
-    for (int i = 0; i < n; ++i)
-      values[i].load(a.cache.values, place(block[i], position + i * kTile, a.cache.value_stride), p.end - position - i * kTile);
+    if constexpr (!together) load_values(values, block, position);
     float s[n][column_tiles][4], scales[n][2];
 #pragma unroll
     for (int i = 0; i < n; ++i) {
@@ -147,6 +215,9 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
     weigh(rows, s, position + lane / 4, scales, a.softcap, values);
 #pragma unroll
     for (int i = 0; i < n; ++i) add_values(rows, values[i], s[i]);
+    if constexpr (together) {
+      if (position + kStep < p.to) load_values(values, block, position + kStep);
+    }
   }
   leave_rows(rows, shared);
   __syncthreads();
@@ -167,10 +238,10 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
-template <class T, int dim, int column_tiles>
-void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
+template <class T, int dim, int column_tiles, bool together>
+void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int row_tiles) {
   constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 4) * sizeof(float);
-  const auto kernel = few_attention_kernel<T, dim, column_tiles>;
+  const auto kernel = few_attention_kernel<T, dim, column_tiles, together>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
   const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
   // As many blocks as fit the device at once; where that would be fewer than two for each unit, twice as many: they are long, and
@@ -184,25 +255,25 @@ void launch_few(CudaContext* c, const AttentionArgs& a, int row_tiles) {
   const int count = std::clamp(std::min(wanted, kSplitUnits / units), 1, kMostSplits);
   const Splits splits{count, row_tiles, c->splits, c->arrivals};
   const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
-  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, splits));
+  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, together ? *append : RopeAppendArgs{}, splits));
 }
 
-template <class T, int dim>
-void choose_rows(CudaContext* c, const AttentionArgs& a) {
+template <class T, int dim, bool together>
+void choose_rows(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) {
   const int group = a.q_heads / a.kv_heads, most = a.batch.num_tokens == a.batch.num_sequences ? group : std::max(kFewRows, group);
   // Registers hold the sums of 16 rows of up to 128 elements, or of 8 rows of more.
-  if (most <= 8 || dim > 128) launch_few<T, dim, 1>(c, a, (most + 7) / 8);
-  else if constexpr (dim <= 128) launch_few<T, dim, 2>(c, a, (most + 15) / 16);
+  if (most <= 8 || dim > 128) launch_few<T, dim, 1, together>(c, a, append, (most + 7) / 8);
+  else if constexpr (dim <= 128) launch_few<T, dim, 2, together>(c, a, append, (most + 15) / 16);
 }
 
-template <class T>
-void choose_dim(CudaContext* c, const AttentionArgs& a) {
+template <class T, bool together>
+void choose_dim(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) {
   switch (a.head_dim) {
-    case 64: return choose_rows<T, 64>(c, a);
-    case 80: return choose_rows<T, 80>(c, a);
-    case 96: return choose_rows<T, 96>(c, a);
-    case 128: return choose_rows<T, 128>(c, a);
-    case 256: return choose_rows<T, 256>(c, a);
+    case 64: return choose_rows<T, 64, together>(c, a, append);
+    case 80: return choose_rows<T, 80, together>(c, a, append);
+    case 96: return choose_rows<T, 96, together>(c, a, append);
+    case 128: return choose_rows<T, 128, together>(c, a, append);
+    case 256: return choose_rows<T, 256, together>(c, a, append);
   }
 }
 
@@ -214,9 +285,9 @@ bool tensor_cores_take(const AttentionArgs& a) noexcept {
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
-void attend_few(CudaContext* c, const AttentionArgs& a) noexcept {
+void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) noexcept {
   with_element(a.cache.type.keys, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) choose_dim<T>(c, a);
+    if constexpr (!std::is_same_v<T, float>) append ? choose_dim<T, true>(c, a, append) : choose_dim<T, false>(c, a, append);
   });
 }
 

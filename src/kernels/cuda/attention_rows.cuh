@@ -53,15 +53,25 @@ struct Rows {
     const int t = threadIdx.x % 4;
     return kIsCode<T> ? c / 2 * 64 + t * 16 + c % 2 * 8 : 32 * c + t * 8;
   }
+  // Eight elements of a query: from a.q, or of row r of those that were rotated here.
+  __device__ static void load(const AttentionArgs& a, const float* rotated, int r, size_t from, int e, float v[8]) {
+    if (!rotated) return load_floats(a.q, from + e, v);
+    const auto* at = reinterpret_cast<const float4*>(rotated + r * (dim + 4) + e);
+    const float4 x = at[0], y = at[1];
+    v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w, v[4] = y.x, v[5] = y.y, v[6] = y.z, v[7] = y.w;
+  }
+  __device__ static uint4 halves(const float v[8]) {
+    return make_uint4(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]), pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+  }
   // A query of row j, mixed as keys are: steps within a load, between a row's lanes, between loads.
-  __device__ void mix(const AttentionArgs& a, int j, size_t from, bool there) {
+  __device__ void mix(const AttentionArgs& a, const float* rotated, int j, size_t from, bool there) {
     constexpr int kBlock = mixed_block(dim);
     float x[kHalves][16];
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       if (there && element(c) < dim) {
         float v[8];
-        load_floats(a.q, from + element(c), v);
+        load(a, rotated, 8 * j + int(threadIdx.x) % 32 / 4, from, element(c), v);
 #pragma unroll
         for (int i = 0; i < 8; ++i) x[c / 2][c % 2 * 8 + i] = v[i];
       } else {
@@ -95,10 +105,11 @@ struct Rows {
       float v[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[i] = x[c / 2][c % 2 * 8 + i] * factor;
-      q[j][c] = make_uint4(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]), pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
+      q[j][c] = halves(v);
     }
   }
-  __device__ void begin(const AttentionArgs& a, const Part& p) {
+  // rotated: the part's queries in shared memory, [rows][dim + 4]; null: they are a.q's.
+  __device__ void begin(const AttentionArgs& a, const Part& p, const float* rotated) {
     const int lane = threadIdx.x % 32, group = a.q_heads / a.kv_heads;
 #pragma unroll
     for (int j = 0; j < column_tiles; ++j) {
@@ -106,11 +117,16 @@ struct Rows {
       const bool there = r < p.row + p.rows;
       const size_t from = size_t(p.token + (there ? r / group : 0)) * a.q_stride + size_t(p.head * group + (there ? r % group : 0)) * dim;
       if constexpr (kIsMixed<T>) {
-        mix(a, j, from, there);
+        mix(a, rotated, j, from, there);
       } else {
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c)
-          q[j][c] = there && element(c) < dim ? eight_of<H>(a.q, from + element(c)) : make_uint4(0, 0, 0, 0);
+        for (int c = 0; c < kChunks; ++c) {
+          q[j][c] = make_uint4(0, 0, 0, 0);
+          if (!there || element(c) >= dim) continue;
+          float v[8];
+          if (rotated) load(a, rotated, 8 * j + lane / 4, 0, element(c), v), q[j][c] = halves(v);
+          else q[j][c] = eight_of<H>(a.q, from + element(c));
+        }
       }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {

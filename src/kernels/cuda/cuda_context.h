@@ -53,6 +53,7 @@ void pack(WeightType type, int rows, int cols, const void* src, void* dst, int r
 size_t packed_offset(WeightType type, int rows, int cols, int row) noexcept;
 void embed(Context* c, const EmbedArgs& a) noexcept;
 DType activations(const Context* c, const PackedWeight& w, int num_tokens) noexcept;
+bool gates(const Context* c, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept;
 void linear(Context* c, const LinearArgs& a) noexcept;
 void norm(Context* c, const NormArgs& a) noexcept;
 void rope_append(Context* c, const RopeAppendArgs& a) noexcept;

@@ -78,13 +78,14 @@ __device__ inline uint4 eight_of(const ConstArray& a, size_t i) {
   return eight_rounded<H>(__ldcg(reinterpret_cast<const uint4*>(static_cast<const __half*>(a.data) + i)), a.type);
 }
 // To element i of an array of any type.
-__device__ inline void store_element(const Array& a, size_t i, float v) {
-  switch (a.type) {
-    case DType::kF32: static_cast<float*>(a.data)[i] = v; return;
-    case DType::kF16: static_cast<__half*>(a.data)[i] = from_float<__half>(v); return;
-    case DType::kBF16: static_cast<__nv_bfloat16*>(a.data)[i] = from_float<__nv_bfloat16>(v); return;
+__device__ inline void store_element(void* data, DType type, size_t i, float v) {
+  switch (type) {
+    case DType::kF32: static_cast<float*>(data)[i] = v; return;
+    case DType::kF16: static_cast<__half*>(data)[i] = from_float<__half>(v); return;
+    case DType::kBF16: static_cast<__nv_bfloat16*>(data)[i] = from_float<__nv_bfloat16>(v); return;
   }
 }
+__device__ inline void store_element(const Array& a, size_t i, float v) { store_element(a.data, a.type, i, v); }
 // Two neighbours to an array of any type.
 __device__ inline void store_pair(const Array& a, size_t i, float low, float high) {
   switch (a.type) {

@@ -133,25 +133,41 @@ void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const 
   }
 }
 
-void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
-  const bool aligned = rows_are_aligned(a) || a.x.type != DType::kF32;
+// The ways that a product may go; which is right depends on the weights' type, the shape and how inputs lie.
+enum class Way { kFew, kCodes, kLibrary, kQuant, kQuantMany, kExpanded, kRows, kTiles };
+
+// aligned: inputs at multiples of 16 bytes. floats: they are float32.
+Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned, bool floats) {
   if (is_fp8(type) && !c->deterministic && aligned) {
-    if (few_takes(type, p) && own_is_faster(c, p)) return multiply_few(c, type, p, a);
-    if (c->library && codes_take(p)) return multiply_codes(c, p, a);
-    if (c->library && p.cols % 8 == 0 && a.x.type == DType::kF32) return multiply_expanded(c, type, p, a);
+    if (few_takes(type, p) && own_is_faster(c, p)) return Way::kFew;
+    if (c->library && codes_take(p)) return Way::kCodes;
+    if (c->library && p.cols % 8 == 0 && floats) return Way::kExpanded;
   }
   if (!is_fp8(type) && few_takes(type, p) && aligned) {
-    if (c->deterministic || own_is_faster(c, p)) return multiply_few(c, type, p, a);
-    if (c->library) {
+    if (c->deterministic || own_is_faster(c, p)) return Way::kFew;
+    if (c->library) return Way::kLibrary;
+  }
+  if (is_tiled(type) && !c->deterministic && aligned) {
+    if (p.tokens <= kQuantFew && quant_passes(p) <= kQuantPasses) return Way::kQuant;
+    return p.tokens <= kQuantMany || !c->library ? Way::kQuantMany : Way::kExpanded;
+  }
+  return c->deterministic || p.tokens <= kFewTokens ? Way::kRows : Way::kTiles;
+}
+
+void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
+  const bool floats = a.x.type == DType::kF32;
+  switch (way_of(c, type, p, !floats || rows_are_aligned(a), floats)) {
+    case Way::kFew: return multiply_few(c, type, p, a);
+    case Way::kCodes: return multiply_codes(c, p, a);
+    case Way::kQuant: return multiply_quant(c, type, p, a);
+    case Way::kQuantMany: return multiply_quant_many(c, type, p, a);
+    case Way::kExpanded: return multiply_expanded(c, type, p, a);
+    case Way::kLibrary: {
       const Halves in = half_inputs(c, type, a, p.cols);
       for (int i = 0; i < p.outputs; ++i) note(c, c->library->multiply(c->stream, type, in.x, in.stride, p.tokens, p.cols, p.out[i]));
       return;
     }
-  }
-  if (is_tiled(type) && !c->deterministic && rows_are_aligned(a)) {
-    if (p.tokens <= kQuantFew && quant_passes(p) <= kQuantPasses) return multiply_quant(c, type, p, a);
-    if (p.tokens <= kQuantMany || !c->library) return multiply_quant_many(c, type, p, a);
-    return multiply_expanded(c, type, p, a);
+    case Way::kRows: case Way::kTiles: break;
   }
   const FloatInputs in = float_inputs(c, a, p.cols);
   if (c->deterministic || p.tokens <= kFewTokens) multiply_rows(c, type, p, in.x, in.stride);
@@ -164,6 +180,26 @@ bool continues(const Output& o, const Output& next) {
          (!o.scales || next.scales == o.scales + size_t(o.rows) * (o.row_bytes / size_t(o.scale_cols))) && o.rows % kUnitRows == 0 && next.y_type == o.y_type &&
          next.y == o.y_at(size_t(o.rows)) && next.y_stride == o.y_stride &&
          !o.bias && !next.bias && o.accumulate == next.accumulate;
+}
+
+size_t row_bytes_of(WeightType type, int cols) {
+  if (is_fp8(type)) return size_t(cols);
+  return is_tiled(type) ? tile_bytes(type, cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(cols));
+}
+Output output_of(const LinearOutput& o) {
+  const PackedWeight& w = o.weight;
+  return {static_cast<const uint8_t*>(w.data), row_bytes_of(w.type, w.cols), o.bias, static_cast<float*>(o.y.data), w.rows, o.y_stride, o.accumulate, o.y.type, w.scales, w.scale_cols};
+}
+// The outputs from `from` on that go together, neighbours of one type; `from` is then behind them.
+Product product_of(const LinearArgs& a, int& from) {
+  const WeightType type = a.out[from].weight.type;
+  Product p{a.num_tokens, a.out[0].weight.cols, 0, {}, a.gate};
+  for (; from < a.num_outputs && a.out[from].weight.type == type; ++from) {
+    const Output next = output_of(a.out[from]);
+    if (p.outputs && p.gate == Gate::kNone && continues(p.out[p.outputs - 1], next)) p.out[p.outputs - 1].rows += next.rows;
+    else p.out[p.outputs++] = next;
+  }
+  return p;
 }
 
 }  // namespace
@@ -179,21 +215,26 @@ DType activations(const Context* context, const PackedWeight& w, int num_tokens)
   return halves || (is_tiled(w.type) && num_tokens > kQuantMany) ? half_of(w.type) : DType::kF32;
 }
 
+// Where a kernel for few tokens makes the product, and what follows takes halves.
+bool gates(const Context* context, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept {
+  const auto* c = static_cast<const CudaContext*>(context);
+  if (c->deterministic || gate.type != up.type || gate.rows != up.rows || gate.cols != up.cols || gate.scale_cols != up.scale_cols || gate.rows % kUnitRows != 0) return false;
+  const Product both{num_tokens, gate.cols, 2, {output_of({gate, nullptr, {}, 0, false}), output_of({up, nullptr, {}, 0, false})}, Gate::kSilu};
+  const Product after{num_tokens, down.cols, 1, {output_of({down, nullptr, {}, down.rows, true})}};
+  const Way makes = way_of(c, gate.type, both, true, true), reads = way_of(c, down.type, after, true, false);
+  if (makes != Way::kFew && makes != Way::kQuant) return false;
+  if (reads != Way::kFew && reads != Way::kQuant && reads != Way::kLibrary && reads != Way::kCodes) return false;
+  const bool own = reads == Way::kFew || reads == Way::kQuant;  // which take fp8's inputs, too, as f16
+  *y = own && is_fp8(down.type) ? DType::kF16 : half_of(down.type);
+  return true;
+}
+
 void linear(Context* context, const LinearArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_tokens <= 0 || a.num_outputs <= 0 || !begin(c)) return;
-  // Neighbours of one type go together.
   for (int i = 0; i < a.num_outputs;) {
     const WeightType type = a.out[i].weight.type;
-    Product p{a.num_tokens, a.out[0].weight.cols, 0, {}};
-    const size_t row_bytes = is_fp8(type) ? size_t(p.cols) : is_tiled(type) ? tile_bytes(type, p.cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(p.cols));
-    for (; i < a.num_outputs && a.out[i].weight.type == type; ++i) {
-      const LinearOutput& o = a.out[i];
-      const Output next{static_cast<const uint8_t*>(o.weight.data), row_bytes, o.bias, static_cast<float*>(o.y.data), o.weight.rows, o.y_stride, o.accumulate, o.y.type,
-                        o.weight.scales, o.weight.scale_cols};
-      if (p.outputs && continues(p.out[p.outputs - 1], next)) p.out[p.outputs - 1].rows += next.rows;
-      else p.out[p.outputs++] = next;
-    }
+    const Product p = product_of(a, i);
     multiply(c, type, p, a);
   }
   note(c, cudaGetLastError());

@@ -22,7 +22,6 @@ constexpr int kLine = 128;         // bytes of a row in a chunk
 // Columns of a chunk of weights W: f16, bf16, or codes of e4m3, which are multiplied as f16.
 template <class W> constexpr int kChunk = kLine / sizeof(W);
 constexpr int kRingBytes = kDepth * kThreads * 64;
-constexpr int kAhead = 10240;     // bytes of each of 16 rows, after those in the ring, that the cache is told to get
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
@@ -31,7 +30,7 @@ constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared me
 struct FewArgs {
   Product p;
   int tile_end[kMaxLinearOutputs];  // tiles of the outputs up to and with this one
-  const void* inputs;               // [parts][T][cols] where they are prepared; else x is
+  const void* inputs;               // [parts][T][cols] where they are prepared, or halves; else x is
   Prologue prologue;
   const float* x;
   int x_stride;
@@ -40,18 +39,22 @@ struct FewArgs {
   int* tickets;
 };
 
-// A tile's place: an output and its first row.
+// A tile's place: an output and its first row. Under a gate: the first one, and eight rows of each.
 struct Tile {
   const Output* out;
   int row;
+  bool gated;
   __device__ Tile(const FewArgs& a, int tile) {
     int i = 0;
     while (i + 1 < a.p.outputs && tile >= a.tile_end[i]) ++i;
+    gated = a.p.gate != Gate::kNone;
     out = &a.p.out[i];
-    row = (tile - (i ? a.tile_end[i - 1] : 0)) * kTileRows;
+    row = (tile - (i ? a.tile_end[i - 1] : 0)) * (gated ? kTileRows / 2 : kTileRows);
   }
-  // Row r, the last one in place of those past the end.
-  __device__ const uint8_t* weights(int r) const { return out->weight + size_t(min(row + r, out->rows - 1)) * out->row_bytes; }
+  __device__ const Output& of(int r) const { return out[gated && r >= kTileRows / 2 ? 1 : 0]; }
+  // Row r of the tile in its output, the last one in place of those past the end.
+  __device__ int row_of(int r) const { return min(row + (gated ? r % (kTileRows / 2) : r), out->rows - 1); }
+  __device__ const uint8_t* weights(int r) const { return of(r).weight + size_t(row_of(r)) * out->row_bytes; }
 };
 
 // How many tiles ahead of a tile's products its successors' copies begin: a warp has `each` chunks of a tile at least.
@@ -91,18 +94,6 @@ struct Walk {
     asm volatile("cp.async.commit_group;" ::: "memory");
   }
 };
-
-// Asks the second-level cache for what follows the chunks that are on their way: the rest of the block's first tile, and its second.
-// While the kernels before this one wait for each other, memory would be idle.
-__device__ inline void fetch_ahead(const FewArgs& a, const Tiles& tiles) {
-  constexpr size_t kLoaded = size_t{kDepth} * kWarps * kLine;
-  const int row = threadIdx.x % kTileRows, second = threadIdx.x / kTileRows, index = tiles.at(second);
-  if (second > 1 || index >= tiles.all()) return;
-  const Tile tile(a, index);
-  const size_t row_bytes = tile.out->row_bytes, rest = row_bytes > kLoaded ? min(row_bytes - kLoaded, size_t{kAhead}) : 0;
-  const size_t bytes = second ? min(row_bytes, kAhead - rest) / 16 * 16 : rest;
-  if (bytes > 0) fetch_to_cache(tile.weights(row) + (second ? 0 : kLoaded), uint32_t(bytes));
-}
 
 // The inputs of this lane's tokens (lane / 4, and 8 more a column tile) for one chunk of columns; zeros past the last token.
 template <class W, int column_tiles, int parts>
@@ -168,12 +159,26 @@ __device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint
 // The scales of a lane's two rows in each chunk, of fp8 with one a chunk: fetched a chunk ahead.
 struct ChunkScales {
   float next[2];
-  __device__ void fetch(const Output& o, int row, int cols, int col) {
+  __device__ void fetch(const Tile& tile, int cols, int col) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      next[i] = __ldg(o.scales + size_t(min(row + int(threadIdx.x) % 32 / 4 + 8 * i, o.rows - 1)) * (cols / o.scale_cols) + col / o.scale_cols);
+    for (int i = 0; i < 2; ++i) {
+      const int r = int(threadIdx.x) % 32 / 4 + 8 * i, each = tile.out->scale_cols;
+      next[i] = __ldg(tile.of(r).scales + size_t(tile.row_of(r)) * (cols / each) + col / each);
+    }
   }
 };
+
+// A tile's results under a gate: eight rows, of both weights' sums over the warps, times their scales. Token and row are the thread's.
+template <class Fold>
+__device__ inline void store_gated(const FewArgs& a, const Tile& tile, int token, int r, const Fold& fold, float scale, float up_scale) {
+  const int row = tile.row + r;
+  if (r >= kTileRows / 2 || token >= a.p.tokens || row >= tile.out->rows) return;
+  float v = 0, up = 0;
+#pragma unroll
+  for (int i = 0; i < kWarps; ++i) v += fold[i][token][r], up += fold[i][token][r + kTileRows / 2];
+  const Output& o = *tile.out;
+  store_element(o.y, o.y_type, size_t(token) * o.y_stride + row, gated(a.p.gate, v * scale, up * up_scale));
+}
 
 // by_chunk: fp8 has a scale a row and chunk; else one a row.
 template <class W, int column_tiles, int parts, bool by_chunk>
@@ -199,15 +204,18 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, u
     if (threadIdx.x == 0) drawn = tiles.draw();
     const Output& o = *tile.out;
     const int row = tile.row + out_row;
-    const bool mine = out_token < a.p.tokens && row < o.rows;
+    const bool mine = !tile.gated && out_token < a.p.tokens && row < o.rows;
     float* y = o.y + size_t(out_token) * o.y_stride + row;
     float start = 0;
     if (mine && o.accumulate) start = __ldcg(y);
     if (mine && o.bias) start += o.bias[row];
-    float scale = 1;
-    if (kIsCode<W> && !by_chunk && mine) scale = o.scales[row];
+    float scale = 1, up_scale = 1;  // long before they are used
+    if (kIsCode<W> && !by_chunk && out_token < a.p.tokens && row < o.rows) {
+      scale = o.scales[row];
+      if (tile.gated) up_scale = tile.out[1].scales[row];
+    }
     ChunkScales scales;
-    if (by_chunk && warp * kColumns < a.p.cols) scales.fetch(o, tile.row, a.p.cols, warp * kColumns);
+    if (by_chunk && warp * kColumns < a.p.cols) scales.fetch(tile, a.p.cols, warp * kColumns);
     float sums[column_tiles][2][4] = {};
     for (int col = warp * kColumns; col < a.p.cols; col += kWarps * kColumns) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kDepth - 1) : "memory");
@@ -218,7 +226,7 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, u
       next.load(in, part_stride, following < a.p.cols ? following : warp * kColumns);
       if constexpr (by_chunk) {
         const float by[2] = {scales.next[0], scales.next[1]};
-        if (following < a.p.cols) scales.fetch(o, tile.row, a.p.cols, following);
+        if (following < a.p.cols) scales.fetch(tile, a.p.cols, following);
         float some[column_tiles][2][4] = {};
         multiply_chunk<W, column_tiles, parts>(some, weights, now);
 #pragma unroll
@@ -246,6 +254,7 @@ __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, u
       for (int i = 0; i < kWarps; ++i) v += fold[i][out_token][out_row];
       *y = kIsCode<W> && !by_chunk ? fmaf(v, scale, start) : start + v;
     }
+    if (tile.gated) store_gated(a, tile, out_token, out_row, fold, scale, up_scale);
   }
 }
 
@@ -278,7 +287,6 @@ __global__ void __launch_bounds__(kThreads) __maxnreg__(parts == 1 && column_til
   Walk<W> walk(a, tiles);
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) walk.copy(shared_address(ring + i * (kThreads * 64)));
-  fetch_ahead(a, tiles);
   wait_for_previous();
   if constexpr (in_shared) {
     H* rows = reinterpret_cast<H*>(dynamic + kRingBytes);
@@ -312,14 +320,19 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
   FewArgs f{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
   int tiles = 0;
   for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch_few<W, 1, parts, by_chunk>(c, f);
+  if (p.gate != Gate::kNone) f.tile_end[0] = f.tile_end[1] = (p.out[0].rows + kTileRows / 2 - 1) / (kTileRows / 2);
+  if (a.prologue == Prologue::kNone && a.x.type == dtype_of<HalfOf<W>>() && a.x_stride == p.cols && p.tokens <= 8 && parts == 1) {
+    f.inputs = a.x.data;
+    return launch_few<W, 1, parts, by_chunk>(c, f);
+  }
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols && a.x.type == DType::kF32) return launch_few<W, 1, parts, by_chunk>(c, f);
   // A deterministic context comes here with any number of tokens.
   f.inputs = c->inputs;
   for (int first = 0; first < p.tokens; first += kFewTokens) {
     LinearArgs some = a;
     some.num_tokens = f.p.tokens = std::min(kFewTokens, p.tokens - first);
     some.x = a.x.from(size_t(first) * size_t(a.x_stride));
-    for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
+    for (int i = 0; i < p.outputs; ++i) f.p.out[i].y = p.out[i].y_at(size_t(first) * size_t(p.out[i].y_stride));
     prepare_halves(c, kIsCode<W> ? WeightType::kF16 : type, some, p.cols, parts);
     if (f.p.tokens <= 8) launch_few<W, 1, parts, by_chunk>(c, f);
     else launch_few<W, 2, parts, by_chunk>(c, f);

@@ -33,19 +33,26 @@ struct QuantArgs {
   int* tickets;
 };
 
-// Two tiles at a time share inputs, where slots are small enough for several in flight.
-template <WeightType type> constexpr int kMostTiles = Slot<type>::kBytes <= 1792 ? 2 : 1;
-template <WeightType type, int tiles> constexpr int kDepthOf = tiles == 2 ? 3 : Slot<type>::kBytes <= 2048 ? 4 : 3;
+// Two tiles at a time share inputs, where slots are small enough for several in flight, and under a gate.
+template <WeightType type> constexpr bool kIsSmall = Slot<type>::kBytes <= 1792;
+template <WeightType type> constexpr int kMostTiles = kIsSmall<type> ? 2 : 1;
+template <WeightType type, int tiles> constexpr int kDepthOf = tiles == 2 ? (kIsSmall<type> ? 3 : 2) : Slot<type>::kBytes <= 2048 ? 4 : 3;
 
-// A group is `tiles` tiles of 16 rows of one output.
+// A group is `tiles` tiles of 16 rows of one output; under a gate, two tiles: one of each.
 struct Group {
   const Output* out;
   int row;
+  bool gated;
   __device__ Group(const QuantArgs& a, int group, int tiles) {
     int i = 0;
     while (i + 1 < a.p.outputs && group >= a.group_end[i]) ++i;
+    gated = a.p.gate != Gate::kNone;
     out = &a.p.out[i];
-    row = (group - (i ? a.group_end[i - 1] : 0)) * tiles * kUnitRows;
+    row = (group - (i ? a.group_end[i - 1] : 0)) * (gated ? 1 : tiles) * kUnitRows;
+  }
+  // Tile i; the last one in place of those past the end.
+  __device__ const uint8_t* tile(int i, size_t bytes) const {
+    return gated ? out[i].weight + size_t(row / kUnitRows) * bytes : out->weight + size_t(min(row / kUnitRows + i, (out->rows - 1) / kUnitRows)) * bytes;
   }
 };
 
@@ -62,8 +69,7 @@ struct Walk {
     if (!more() || unit >= units_of(a.p.cols)) return void(index = a.group_end[a.p.outputs - 1]);
     const Group group(a, index, tiles);
 #pragma unroll
-    for (int i = 0; i < tiles; ++i)  // the last tile in place of those past the end
-      tile[i] = group.out->weight + size_t(min(group.row / kUnitRows + i, (group.out->rows - 1) / kUnitRows)) * tile_bytes(type, a.p.cols);
+    for (int i = 0; i < tiles; ++i) tile[i] = group.tile(i, tile_bytes(type, a.p.cols));
   }
   __device__ void copy(uint32_t slot) {
     if (more()) {
@@ -149,6 +155,18 @@ __device__ inline void multiply_unit(float sums[4], const Unit<type>& u, const u
   }
 }
 
+// A group's results under a gate: 16 rows, of both weights' sums over the warps.
+template <class Fold>
+__device__ inline void store_gated(const QuantArgs& a, const Group& group, const Fold& fold) {
+  const int token = threadIdx.x / kUnitRows, r = threadIdx.x % kUnitRows, row = group.row + r;
+  if (token >= a.p.tokens || row >= group.out->rows) return;
+  float v = 0, up = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) v += fold[w][token][r], up += fold[w][token][r + kUnitRows];
+  const Output& o = *group.out;
+  store_element(o.y, o.y_type, size_t(token) * o.y_stride + row, gated(a.p.gate, v, up));
+}
+
 template <WeightType type, int tiles>
 __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constant__ QuantArgs a, int input_bytes) {
   constexpr int kDepth = kDepthOf<type, tiles>, kSlot = tiles * Slot<type>::kBytes, kRows = tiles * kUnitRows;
@@ -203,6 +221,10 @@ __global__ void __launch_bounds__(kThreads, 2) quant_kernel(const __grid_constan
     }
     if (threadIdx.x == 0) groups.put(number, drawn);
     __syncthreads();  // the other half of folds is read before the next of these
+    if (tiles == 2 && group.gated) {
+      store_gated(a, group, fold);
+      continue;
+    }
     for (int i = threadIdx.x; i < a.p.tokens * kRows; i += kThreads) {
       const int token = i / kRows, r = i % kRows, row = group.row + r;
       if (row >= o.rows) continue;
@@ -232,6 +254,7 @@ void launch_quant(CudaContext* c, QuantArgs a) {
   a.tickets = next_tickets(c);
   int groups = 0;
   for (int i = 0; i < a.p.outputs; ++i) a.group_end[i] = groups += (a.p.out[i].rows + tiles * kUnitRows - 1) / (tiles * kUnitRows);
+  if (a.p.gate != Gate::kNone) a.group_end[0] = a.group_end[1] = groups = (a.p.out[0].rows + kUnitRows - 1) / kUnitRows;
   const size_t inputs = bytes_of_inputs(a.p.tokens, a.p.cols), shared = inputs + size_t(kWarps) * kDepthOf<type, tiles> * tiles * Slot<type>::kBytes;
   const auto kernel = quant_kernel<type, tiles>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
@@ -244,15 +267,19 @@ void multiply_quant_of(CudaContext* c, const Product& p, const LinearArgs& a) {
   int rows = 0;
   for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
   constexpr int kMost = kMostTiles<type>;
-  const auto launch = rows >= kMost * kUnitRows * c->processors * 4 / 3 ? launch_quant<type, kMost> : launch_quant<type, 1>;
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols) return launch(c, q);
+  const bool two = p.gate != Gate::kNone || (kMost == 2 && rows >= kMost * kUnitRows * c->processors * 4 / 3);
+  const auto launch = two ? launch_quant<type, 2> : launch_quant<type, 1>;
   const int step = tokens_a_pass(p.cols);
-  LinearArgs all = a;
-  prepare_halves(c, WeightType::kF16, all, p.cols, 1);
+  if (a.prologue == Prologue::kNone && a.x.type == DType::kF16 && a.x_stride == p.cols && p.tokens <= step) {
+    q.inputs = a.x.data;
+    return launch(c, q);
+  }
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols && a.x.type == DType::kF32) return launch(c, q);
+  prepare_halves(c, WeightType::kF16, a, p.cols, 1);
   for (int first = 0; first < p.tokens; first += step) {
     q.p.tokens = std::min(step, p.tokens - first);
     q.inputs = reinterpret_cast<const __half*>(c->inputs) + size_t(first) * p.cols;
-    for (int i = 0; i < p.outputs; ++i) q.p.out[i].y = p.out[i].y + size_t(first) * p.out[i].y_stride;
+    for (int i = 0; i < p.outputs; ++i) q.p.out[i].y = p.out[i].y_at(size_t(first) * size_t(p.out[i].y_stride));
     launch(c, q);
   }
 }

@@ -6,10 +6,8 @@ namespace sluice::kernels::cuda {
 
 __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Asks the second-level cache for these bytes; address and number are multiples of 16.
-__device__ inline void fetch_to_cache(const void* from, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
+// Asks the second-level cache for the line of 128 bytes that this is in.
+__device__ inline void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory"); }
 // Copies of 16 bytes to shared memory of what is read once: it leaves the cache before what other kernels asked it for.
 __device__ inline uint64_t policy_once() {
   uint64_t policy;

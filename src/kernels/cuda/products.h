@@ -22,6 +22,7 @@ struct Output {
 struct Product {
   int tokens, cols, outputs;
   Output out[kMaxLinearOutputs];
+  Gate gate = Gate::kNone;  // over two outputs of one shape; the first one's y is written
 };
 
 // float32: a warp an output row, the same order of folding for any number of tokens. x: float rows, zeros up to a multiple of 32.

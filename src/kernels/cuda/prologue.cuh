@@ -25,7 +25,8 @@ __device__ inline void load8(const H* p, float v[8]) {
 }
 
 // Elements [i, i + 8) of an array of any type.
-__device__ inline void load_floats(const ConstArray& a, size_t i, float v[8]) {
+template <class A>
+__device__ inline void load_floats(const A& a, size_t i, float v[8]) {
   if (a.type == DType::kF32) load8(static_cast<const float*>(a.data) + i, v);
   else if (a.type == DType::kF16) load8(static_cast<const __half*>(a.data) + i, v);
   else load8(static_cast<const __nv_bfloat16*>(a.data) + i, v);
@@ -74,11 +75,12 @@ __device__ inline float prologue_sum(float v) {
   return sum;
 }
 
-__device__ inline float gated(Prologue prologue, float v, float up) {
+__device__ inline float gated(Gate gate, float v, float up) {
   // 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which cancels nothing
-  const float u = prologue == Prologue::kSiluMul ? v : 1.5957691216057308f * (v + 0.044715f * v * v * v);
+  const float u = gate == Gate::kSilu ? v : 1.5957691216057308f * (v + 0.044715f * v * v * v);
   return __fdividef(v, 1.0f + __expf(-u)) * up;
 }
+__device__ inline float gated(Prologue prologue, float v, float up) { return gated(prologue == Prologue::kSiluMul ? Gate::kSilu : Gate::kGelu, v, up); }
 
 // emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues). Blocks may share
 // a row that has no norm: this is number `share` of `shares`. kHeld: groups that a thread holds between the sum and the scaling

@@ -5,6 +5,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/prologue.cuh"
 #include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/rope.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -85,122 +86,31 @@ __global__ void __launch_bounds__(kWarps * 32) rope_kernel(const __grid_constant
   store_row<T>(head, dim, a.cache.values, value_at);
 }
 
-// The same by whole vectors: a thread takes eight pairs of a head of queries or keys, or sixteen values. What the plan and the
-// tables say is read before the products that queries and keys come from are done.
+// The same by whole vectors (rope.cuh).
 constexpr int kThreads = 256;
-
-// A head of a power of two dimensions, 16 a thread: neighbours, or (apart) eight of each half. The steps in the order of the reference.
-__device__ inline void mix_across(float (&x)[16], bool apart, int pieces) {
-  const auto step = [&](int half) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if (i & half) continue;
-      const float low = x[i], high = x[i + half];
-      x[i] = low + high, x[i + half] = low - high;
-    }
-  };
-  step(1), step(2), step(4);
-  if (!apart) step(8);
-  for (int lanes = 1; lanes < pieces; lanes *= 2) {
-#pragma unroll
-    for (float& v : x) v = mix_lanes(v, lanes);
-  }
-  if (apart) step(8);
-}
 
 template <class X, class T>
 __global__ void __launch_bounds__(kThreads) rope_vectors_kernel(const __grid_constant__ RopeAppendArgs a) {
   let_next_begin();
-  const int dim = a.head_dim, pieces = dim / 16, half = a.rope_dims / 2, heads = a.q_heads + 2 * a.kv_heads;
+  const int pieces = a.head_dim / 16, heads = a.q_heads + 2 * a.kv_heads;
   const int all = a.batch.num_tokens * heads * pieces, index = int(blockIdx.x) * kThreads + int(threadIdx.x), mine = min(index, all - 1);
-  const int piece = mine % pieces, t = mine / pieces / heads, h = mine / pieces % heads;
-  const int position = a.batch.positions[t], g = (h - a.q_heads) % a.kv_heads;
-  const bool is_query = h < a.q_heads, is_value = h >= a.q_heads + a.kv_heads, turns = !is_value && 8 * piece < half;
-  // Its two vectors of eight.
-  const bool apart = turns && a.style == RopeStyle::kHalves;
-  const int low = apart ? 8 * piece : 16 * piece, high = apart ? low + half : low + 8;
-  float c[8], s[8], x[2][8];
-  if (turns) {
-    load8(a.cos_table + size_t(position) * half + 8 * piece, c);
-    load8(a.sin_table + size_t(position) * half + 8 * piece, s);
-  }
-  RowPlace at{};
-  if (!is_query) at = cache_at<T>(a.batch, is_value ? a.cache.value_stride : a.cache.key_stride, a.batch.sequence_of[t], position, g, a.kv_heads, dim);
-  const size_t in_row = size_t(is_query ? h : g) * dim;
+  RopePiece<T> piece(a, mine / pieces / heads, mine / pieces % heads, mine % pieces);
   wait_for_previous();
-  X* const own = (is_query ? static_cast<X*>(a.q.data) + size_t(t) * a.q_stride : static_cast<X*>(a.k.data) + size_t(t) * a.k_stride) + in_row;
-  const X* const from = is_value ? static_cast<const X*>(a.v.data) + size_t(t) * a.v_stride + in_row : own;
-  load8(from + low, x[0]);
-  load8(from + high, x[1]);
-  const float* weight = is_value ? nullptr : is_query ? a.q_norm : a.k_norm;
-  if (a.q_norm || a.k_norm) {  // the threads of a head are neighbours in a warp, and all come here
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum = fmaf(x[0][i], x[0][i], fmaf(x[1][i], x[1][i], sum));
-    for (int step = 1; step < pieces; step *= 2) sum += __shfl_xor_sync(0xFFFFFFFFu, sum, step);
-    const float factor = rsqrtf(sum / float(dim) + a.eps);
-#pragma unroll
-    for (int i = 0; i < 8 && weight; ++i) x[0][i] *= factor * weight[low + i], x[1][i] *= factor * weight[high + i];
-  }
-  if (kIsCode<T> && a.key_offset && !is_query && !is_value) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      x[0][i] -= a.key_offset[size_t(g) * dim + low + i];
-      x[1][i] -= a.key_offset[size_t(g) * dim + high + i];
-    }
-  }
-  if (!kIsCode<T> && index >= all) return;
-  if (apart) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const float x0 = x[0][i], x1 = x[1][i];
-      x[0][i] = x0 * c[i] - x1 * s[i], x[1][i] = x0 * s[i] + x1 * c[i];
-    }
-  } else if (turns) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      float* pair = x[i / 4] + i % 4 * 2;
-      const float x0 = pair[0], x1 = pair[1];
-      pair[0] = x0 * c[i] - x1 * s[i], pair[1] = x0 * s[i] + x1 * c[i];
-    }
-  }
-  void* const cache = is_value ? a.cache.values : a.cache.keys;
-  RowScale scale{};
-  if constexpr (kIsCode<T>) {  // the threads of a row are neighbours in a warp, and all come here
-    if (kIsMixed<T>) {
-      float held[16];
-#pragma unroll
-      for (int i = 0; i < 16; ++i) held[i] = x[i / 8][i % 8];
-      mix_across(held, apart, pieces);
-      if (!is_query && !is_value) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) x[i / 8][i % 8] = held[i] * mix_factor(dim);
-      }
-    }
-    uint32_t largest = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) largest = max(largest, max(magnitude(x[0][i]), magnitude(x[1][i])));
-    for (int step = 1; step < pieces; step *= 2) largest = max(largest, __shfl_xor_sync(0xFFFFFFFFu, largest, step));
-    scale = row_scale<T>(largest);
-  }
-  if (index >= all) return;
-  if (is_query) {
-    store8(own + low, x[0]);
-    store8(own + high, x[1]);
-    return;
-  }
-  uint8_t* const to = static_cast<uint8_t*>(cache) + at.row;
-  if constexpr (kIsCode<T>) {
-    *reinterpret_cast<uint2*>(to + low) = eight_codes<T>(x[0], scale.factor);
-    *reinterpret_cast<uint2*>(to + high) = eight_codes<T>(x[1], scale.factor);
-    if (piece == 0) *reinterpret_cast<uint16_t*>(static_cast<uint8_t*>(cache) + at.scale) = scale.bits;
-  } else {
-    store8(reinterpret_cast<T*>(to) + low, x[0]);
-    store8(reinterpret_cast<T*>(to) + high, x[1]);
-  }
+  const auto from = piece.input(a);
+  const X* x = static_cast<const X*>(from.data) + from.from;
+  float v[2][8];
+  load8(x + piece.low, v[0]);
+  load8(x + piece.high, v[1]);
+  piece.finish(a, v, index < all, [&] {
+    X* to = static_cast<X*>(a.q.data) + size_t(piece.token) * a.q_stride + size_t(piece.head) * a.head_dim;
+    store8(to + piece.low, v[0]);
+    store8(to + piece.high, v[1]);
+  });
 }
 
-bool vectors_take(const RopeAppendArgs& a) {
+}  // namespace
+
+bool rope_vectors_take(const RopeAppendArgs& a) noexcept {
   const int pieces = a.head_dim / 16;
   const bool codes = !is_float(a.cache.type.keys), norms = a.q_norm || a.k_norm || codes;  // what threads of a head do together
   if (codes && a.rope_dims != a.head_dim) return false;
@@ -209,9 +119,11 @@ bool vectors_take(const RopeAppendArgs& a) {
          a.v_stride % 8 == 0 && aligned(a.q.data) && aligned(a.k.data) && aligned(a.v.data) && aligned(a.cos_table) && aligned(a.sin_table);
 }
 
+namespace {
+
 template <class T>
 void launch_rope(CudaContext* c, const RopeAppendArgs& a) {
-  if (!c->deterministic && vectors_take(a)) {
+  if (!c->deterministic && rope_vectors_take(a)) {
     const int threads = a.batch.num_tokens * (a.q_heads + 2 * a.kv_heads) * (a.head_dim / 16);
     const dim3 grid(unsigned((threads + kThreads - 1) / kThreads));
     const auto kernel = a.q.type == DType::kF32 ? rope_vectors_kernel<float, T> : a.q.type == DType::kF16 ? rope_vectors_kernel<__half, T>

@@ -183,6 +183,7 @@ KernelTable make_table(int device) {
   t.scales_apart = [](WeightType type) noexcept { return is_fp8(type); };
   t.cache_type = [](CacheType type) noexcept { return type.keys != CacheElement::kInt4 && type.keys == type.values; };
   t.activations = activations;
+  t.gates = gates;
   t.embed = embed;
   t.linear = linear;
   t.norm = norm;

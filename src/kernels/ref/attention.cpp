@@ -144,6 +144,7 @@ void rope_append(Context* c, const RopeAppendArgs& a) noexcept {
 }
 
 void attention(Context* c, const AttentionArgs& a) noexcept {
+  if (a.append) rope_append(c, *a.append);
   run_tasks(c, a.batch.num_tokens * a.q_heads, attention_task, const_cast<AttentionArgs*>(&a));
 }
 

@@ -90,6 +90,23 @@ void product_task(void* p, int i, int) noexcept {
   }
 }
 
+// Rows of two weights side by side, and what the gate makes of them.
+void gated_task(void* p, int i, int) noexcept {
+  const Job& job = *static_cast<const Job*>(p);
+  const LinearArgs& a = *job.args;
+  const LinearOutput &gate = a.out[0], &up = a.out[1];
+  const int row_begin = i * kRowsPerTask, row_end = std::min(gate.weight.rows, (i + 1) * kRowsPerTask);
+  thread_local std::vector<float> decoded[2];
+  const float *g = rows_as_floats(gate.weight, row_begin, row_end, decoded[0]), *u = rows_as_floats(up.weight, row_begin, row_end, decoded[1]);
+  for (int n = row_begin; n < row_end; ++n) {
+    for (int t = 0; t < a.num_tokens; ++t) {
+      const float* x = job.inputs + size_t(t) * job.cols;
+      const float v = dot(g + size_t(n - row_begin) * size_t(job.cols), x, job.cols);
+      gate.y.floats()[size_t(t) * gate.y_stride + n] = (a.gate == Gate::kSilu ? silu(v) : gelu_tanh(v)) * dot(u + size_t(n - row_begin) * size_t(job.cols), x, job.cols);
+    }
+  }
+}
+
 void norm_task(void* p, int t, int) noexcept {
   const NormArgs& a = *static_cast<const NormArgs*>(p);
   const float* x = a.x + size_t(t) * a.x_stride;
@@ -132,9 +149,16 @@ void linear(Context* c, const LinearArgs& a) noexcept {
   if (orders_differ(a)) return one_output_at_a_time(c, a, linear);
   Job job{&a, c->act_float, a.out[0].weight.cols};
   run_tasks(c, a.num_tokens, prologue_task, &job);
+  if (a.gate != Gate::kNone) return run_tasks(c, tasks_of(a.out[0]), gated_task, &job);
   int tasks = 0;
   for (int i = 0; i < a.num_outputs; ++i) tasks += tasks_of(a.out[i]);
   run_tasks(c, tasks, product_task, &job);
+}
+
+// Weights that read their inputs in different orders have no prepared inputs in common.
+bool gates(const Context*, const PackedWeight& gate, const PackedWeight& up, const PackedWeight&, int, DType* y) noexcept {
+  *y = DType::kF32;
+  return gate.input_order == up.input_order;
 }
 
 void norm(Context* c, const NormArgs& a) noexcept {

@@ -9,6 +9,7 @@ namespace sluice::kernels::ref {
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept;
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
 void linear(Context* c, const LinearArgs& a) noexcept;
+bool gates(const Context* c, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept;
 void norm(Context* c, const NormArgs& a) noexcept;
 void rope_append(Context* c, const RopeAppendArgs& a) noexcept;
 void attention(Context* c, const AttentionArgs& a) noexcept;

@@ -39,6 +39,7 @@ const KernelTable* reference_kernels() {
       .scales_apart = nullptr,
       .cache_type = any_cache_type,
       .activations = nullptr,
+      .gates = ref::gates,
       .embed = embed_rows,
       .linear = ref::linear,
       .norm = ref::norm,

@@ -183,6 +183,7 @@ struct Runner {
   OnBackend<uint8_t> keys, values, step_keys;  // at first NaN in all types of numbers and scales: unused slots must not matter
   OnBackend<float> cos, sin, q_norm, k_norm, offset;
   std::vector<std::vector<float>> out;
+  bool together = false;            // rotation and append are asked of attention
 
   Runner(const KernelTable& t, const Data& d, int threads, bool deterministic = true)
       : t(t), d(d), context(make_context(t, threads, 1024, 64, deterministic)),
@@ -243,8 +244,9 @@ struct Runner {
     r.style = c.style;
     r.cos_table = cos.data(), r.sin_table = sin.data();
     if (c.offset) r.key_offset = offset.data();
-    t.rope_append(context.get(), r);
+    if (!together) t.rope_append(context.get(), r);
     AttentionArgs a;
+    if (together) a.append = &r;
     a.batch = batch;
     a.cache = cache;
     a.q_heads = c.q_heads, a.kv_heads = c.kv_heads, a.head_dim = c.head_dim;
@@ -372,11 +374,14 @@ Verdict agrees(const KernelTable& t, const AttentionCase& c) {
   Verdict v;
   for (const auto& [deterministic, chunk] : {std::pair{true, 200}, {false, 200}, {false, 5}, {false, 1}}) {
     if (!deterministic && t.batch_invariant) continue;  // nothing else to see
-    Runner r(t, d, 2, deterministic);
-    r.run(chunk);
-    const double most = allowed(c.type, t.half_products && !deterministic);
-    for (size_t s = 0; s < want.size(); ++s)
-      for (size_t i = 0; i < want[s].size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / most);
+    for (bool together : {false, true}) {
+      Runner r(t, d, 2, deterministic);
+      r.together = together;
+      r.run(chunk);
+      const double most = allowed(c.type, t.half_products && !deterministic);
+      for (size_t s = 0; s < want.size(); ++s)
+        for (size_t i = 0; i < want[s].size(); ++i) keep_worst(v.error, std::abs(r.out[s][i] - want[s][i]) / most);
+    }
   }
   return v;
 }
@@ -390,8 +395,9 @@ Verdict halves_agree(const KernelTable& t, const AttentionCase& c) {
     if (!t.activations || !t.cache_type(c.type) || (c.offset && !is_float(c.type.keys))) continue;
     const Data d(c, type);
     const double most = allowed(c.type, true) + allowed(type, true);
-    for (int chunk : {200, 5, 1}) {
+    for (const auto& [chunk, together] : {std::pair{200, false}, {5, true}, {1, false}, {1, true}}) {
       Runner r(t, d, 2, false);
+      r.together = together;
       r.run(chunk);
       for (size_t s = 0; s < c.lengths.size(); ++s) {
         const std::vector<double> want = truth(d, int(s), r.scale());
@@ -423,11 +429,12 @@ Verdict chunks_and_threads(const KernelTable& t, const AttentionCase& c) {
       if (!same(r)) return {0, "other bits with chunks of " + std::to_string(chunk) + " and " + std::to_string(threads) + " threads"};
     }
   const Data others(c, DType::kF32, 12);
-  for (int chunk : {7, 1}) {
+  for (const auto& [chunk, together] : {std::pair{7, false}, {7, true}, {1, true}}) {
     if (chunk == 1 && !keys_in_groups(c.type.keys)) continue;
     Runner r(t, d, 2);
+    r.together = together;
     r.run(chunk, &others);
-    if (!same(r)) return {0, "other bits after drafts that were written over"};
+    if (!same(r)) return {0, std::string("other bits after drafts that were written over") + (together ? ", appended by attention" : "")};
   }
   return {};
 }

@@ -221,6 +221,74 @@ std::vector<LinearCase> half_shapes() {
   return cases;
 }
 
+struct GateCase {
+  WeightType type;
+  int tokens, rows, cols;
+  Gate gate;
+  bool norm, row_scale = false;
+};
+
+// Two weights that lie side by side, as a model's do, and the gate over them.
+Verdict gate_agrees(const KernelTable& t, const GateCase& c, uint64_t seed) {
+  if (!t.gates || lacks(t, c.type)) return {};
+  const LinearCase both{c.type, c.tokens, 2 * c.rows, c.cols, c.norm ? Prologue::kRmsNorm : Prologue::kNone, false, false, c.row_scale};
+  const LinearData d(both, seed);
+  const Packed w = pack_weight(t, c.type, both.rows, c.cols, d.bytes, c.row_scale);
+  PackedWeight gate = w.weight, up = w.weight, down{c.type, 16, c.rows};
+  gate.rows = up.rows = c.rows;
+  gate.bytes = up.bytes = t.packed_bytes(c.type, c.rows, c.cols);
+  up.data = static_cast<const uint8_t*>(w.weight.data) + gate.bytes;
+  if (w.weight.scales) up.scales += size_t(c.rows) * size_t(c.cols / up.scale_cols), down.scale_cols = c.row_scale ? c.rows : side_unit(c.type);
+  const Truth want = truth(both, d);
+  Verdict v;
+  for (bool deterministic : {false, true}) {
+    const ContextPtr context = make_context(t, 2, 640, 2048, deterministic);
+    DType type = DType::kF32;
+    if (!t.gates(context.get(), gate, up, down, c.tokens, &type)) continue;
+    const OnBackend<float> x(t, d.x), norm(t, d.norm);
+    const OnBackend<uint8_t> y(t, as_type(type, std::vector<float>(size_t(c.tokens) * c.rows, NAN)));
+    LinearArgs a;
+    a.num_tokens = c.tokens;
+    a.x = x.data();
+    a.x_stride = c.cols;
+    a.prologue = both.prologue;
+    a.norm_weight = norm.data();
+    a.eps = 1e-5f;
+    a.num_outputs = 2;
+    a.out[0] = {gate, nullptr, Array(y.data(), type), c.rows, false};
+    a.out[1] = {up, nullptr, {}, 0, false};
+    a.gate = c.gate;
+    t.linear(context.get(), a);
+    const std::vector<float> got = from_type(type, y.read(context.get()));
+    const bool halves = t.half_products && !deterministic;
+    const bool fp8 = t.fp8_inputs && is_fp8(c.type) && t.activations(context.get(), gate, c.tokens) == DType::kBF16;
+    const double rough = fp8 ? kFp8Inputs : halves && c.type == WeightType::kBF16 ? 1e-2 : halves ? 2.5e-3 : 1e-5;
+    for (int i = 0; i < c.tokens; ++i)
+      for (int n = 0; n < c.rows; ++n) {
+        const size_t at = size_t(i) * both.rows + n, above = at + c.rows;
+        const double g = want.y[at], u = want.y[above], factor = c.gate == Gate::kSilu ? 1 / (1 + std::exp(-g)) : 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+        // Neither activation is steeper than 1.13, nor larger than its argument.
+        const double by_gate = 1.13 * rough * want.size[at], by_up = rough * want.size[above];
+        const double allowed = by_gate * (std::abs(u) + by_up) + std::abs(g * factor) * (by_up + std::abs(u) * (type == DType::kF32 ? 1e-6 : type == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048)) + 1e-7;
+        keep_worst(v.error, std::abs(got[size_t(i) * c.rows + n] - g * factor * u) / allowed);
+      }
+  }
+  return v;
+}
+
+std::vector<GateCase> gate_shapes() {
+  std::vector<GateCase> cases;
+  int i = 0;
+  const auto add = [&](WeightType type, int rows, int cols, bool row_scale = false) {
+    for (int tokens : {1, 2, 3, 8, 9, 40}) cases.push_back({type, tokens, rows, cols, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0, row_scale});
+  };
+  for (WeightType type : kAllTypes) add(type, 256, 512);
+  for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) add(type, 64, 64), add(type, 384, 576), add(type, 192, 2048);
+  for (WeightType type : {WeightType::kQ4_0, WeightType::kQ8_0}) add(type, 16 * 32, 1088);
+  for (bool row_scale : {false, true}) add(WeightType::kFp8_128, 128, 128, row_scale), add(WeightType::kFp8_128, 384, 1152, row_scale);
+  return cases;
+}
+
 // Whole numbers with 127 in every block survive quantisation, so only float sums are left to differ.
 Verdict whole_numbers(const KernelTable& t, WeightType type) {
   if (lacks(t, type)) return {};
@@ -366,6 +434,10 @@ std::vector<KernelCase> cases() {
   for (const LinearCase& c : shapes()) out.push_back({describe(c), [c, s = seed++](const KernelTable& t) { return agrees(t, c, s); }});
   for (const LinearCase& c : half_shapes())
     out.push_back({"halves " + describe(c), [c, s = seed++](const KernelTable& t) { return halves_agree(t, c, s); }});
+  for (const GateCase& c : gate_shapes())
+    out.push_back({std::string("gate ") + quant::find_format(c.type)->name + " T=" + std::to_string(c.tokens) + " N=" + std::to_string(c.rows) + " K=" + std::to_string(c.cols) +
+                       (c.gate == Gate::kGelu ? " gelu" : " silu") + (c.norm ? " norm" : "") + (c.row_scale ? " scales of rows" : ""),
+                   [c, s = seed++](const KernelTable& t) { return gate_agrees(t, c, s); }});
   for (WeightType type : kAllTypes) {
     const std::string name = quant::find_format(type)->name;
     out.push_back({"whole numbers " + name, [type](const KernelTable& t) { return whole_numbers(t, type); }});
