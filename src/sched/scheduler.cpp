@@ -12,7 +12,7 @@ constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
 // A prompt may wait for its first token this long, and so many times what it would take alone; then decodes make more room, at most
 // so many times as much.
 constexpr TimeUs kPatience = 50'000;
-constexpr double kPatientTimes = 2, kMostRoom = 8;
+constexpr double kPatientTimes = 2, kMostRoom = 4;
 constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
 
 bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }

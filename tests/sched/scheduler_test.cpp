@@ -456,8 +456,8 @@ TEST(Scheduler, LatePromptsOfAFullServerGetNoMoreRoom) {
   rig.finish();
 }
 
-// One long prompt among chats that outlast it: room for half a step's decodes alone would take it three times as long as without them, and more.
-TEST(Scheduler, ALongPromptAmongChatsTakesNotThreeTimesAsLong) {
+// One long prompt among chats that outlast it: what room it has by itself would make it take five times as long as without them.
+TEST(Scheduler, ALongPromptAmongChatsGetsMoreRoomInTime) {
   SchedulerOptions o = options(4000, 16, 64, 512, false);
   o.prompt_room = 0.5;
   TimeUs took[2], decodes = 0;
@@ -484,11 +484,11 @@ TEST(Scheduler, ALongPromptAmongChatsTakesNotThreeTimesAsLong) {
     if (chats > 0) decodes = (rig.step(), rig.took);
     rig.finish();
   }
-  EXPECT_LT(double(took[1]), 3.0 * double(took[0]) + 50'000);  // that long any prompt may wait
+  EXPECT_LT(double(took[1]), 4.5 * double(took[0]));  // small chunks are thought dearer than they are
   EXPECT_GT(double(took[1]), 2.0 * double(took[0])) << "chats come first";
   std::sort(gaps.begin(), gaps.end());
   EXPECT_LT(gaps[gaps.size() / 2], 2 * decodes);
-  EXPECT_LT(gaps.back(), 5 * decodes);  // to be in time after all, since small chunks were thought dearer than they are
+  EXPECT_LT(gaps.back(), 3 * decodes);
 }
 
 // Batch work beside interactive work lengthens a step by little, but each of its sequences gets its turns.
