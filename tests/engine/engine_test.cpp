@@ -332,7 +332,11 @@ TEST_P(CacheTypes, FastKernelsAgreeWithTheReference) {
   EXPECT_LT(sum / double(a.size()), 0.1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CacheTypes, ::testing::Values("fp8", "int8", "int4", "int8/fp8", "k8v4"), [](const auto& i) {
+std::vector<const char*> cache_types() {
+  if (std::getenv("SLUICE_TEST_DEVICE")) return {"fp8", "int8"};  // what `cuda` has; the others are refused by name
+  return {"fp8", "int8", "int4", "int8/fp8", "k8v4"};
+}
+INSTANTIATE_TEST_SUITE_P(All, CacheTypes, ::testing::ValuesIn(cache_types()), [](const auto& i) {
   std::string name = i.param;
   std::replace(name.begin(), name.end(), '/', '_');
   return name;
