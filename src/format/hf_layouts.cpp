@@ -13,7 +13,7 @@ namespace {
 
 using RowMap = std::function<int64_t(int64_t)>;
 
-constexpr int64_t kFp8Block = 128;
+constexpr int kFp8Block = 128;
 
 // A matrix that is computed for the first of its tensors and kept for the others.
 template <class Matrix>
@@ -132,9 +132,9 @@ std::vector<StOutput> awq_outputs(int group, const TensorEntry& t, const std::st
 std::vector<StOutput> fp8_outputs(Fp8Scales scales, const TensorEntry& t, const std::string& module, const RowMap& rows, const Fp8Source& source) {
   const int64_t n = t.rows(), k = t.cols();
   const bool grid = scales == Fp8Scales::kBlock;
-  const int64_t block_rows = grid ? kFp8Block : scales == Fp8Scales::kChannel ? 1 : n, block_cols = grid ? kFp8Block : k;
+  const Fp8Block block = fp8_block(scales, int(n), int(k));
   auto matrix = std::make_shared<Once<quant::Fp8Matrix>>(t, source, [=](const quant::Fp8Matrix& m) {
-    return m.block_rows == block_rows && m.block_cols == block_cols ? std::string() : std::string("blocks: not those of the layout");
+    return m.block_rows == block.rows && m.block_cols == block.cols ? std::string() : std::string("blocks: not those of the layout");
   });
   const std::vector<int64_t> shape = grid ? std::vector<int64_t>{(n + kFp8Block - 1) / kFp8Block, (k + kFp8Block - 1) / kFp8Block} : scales == Fp8Scales::kChannel ? std::vector<int64_t>{n, 1} : std::vector<int64_t>{1};
   // The scales first. Rows stay within their blocks, or blocks were asked for in that order: see fp8_layout.
@@ -210,6 +210,11 @@ HfMatrixLayout awq_layout(int group, TensorChoice chosen, GroupedSource source) 
     return holds && chosen(t) ? awq_outputs(group, t, module, rows, source) : std::vector<StOutput>();
   };
   return out;
+}
+
+Fp8Block fp8_block(Fp8Scales scales, int rows, int cols) {
+  if (scales == Fp8Scales::kBlock) return {kFp8Block, kFp8Block};
+  return {scales == Fp8Scales::kChannel ? 1 : rows, cols};
 }
 
 HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source, bool model_order) {

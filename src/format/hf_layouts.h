@@ -26,6 +26,9 @@ HfMatrixLayout gptq_layout(const GptqLayout& layout, TensorChoice chosen, Groupe
 HfMatrixLayout awq_layout(int group, TensorChoice chosen, GroupedSource source);
 
 enum class Fp8Scales { kTensor, kChannel, kBlock };  // kBlock: 128 x 128
+// Rows and columns of a matrix that share a scale.
+struct Fp8Block { int rows, cols; };
+Fp8Block fp8_block(Fp8Scales scales, int rows, int cols);
 // Where the file has rows of a matrix in another order that mixes blocks, the source is asked for a matrix of rows in that order;
 // model_order: it has the model's order alone, and such a matrix is kUnsupported.
 HfMatrixLayout fp8_layout(Fp8Scales scales, TensorChoice chosen, Fp8Source source, bool model_order = false);

@@ -245,7 +245,7 @@ struct ContextOptions {
   int device = 0;                // the table's
   bool deterministic = false;    // results independent of the batch, where the backend does not give that anyway
   // Caches that attention is to be fast with, for scratch memory.
-  CacheType cache_type;
+  CacheType cache_type = {};
   int head_dim = 0, max_context = 0;
 };
 

@@ -32,7 +32,7 @@ double best_seconds(const KernelTable& t, Context* c, const std::function<void()
 MachineCeilings measure_device(const KernelTable& t) {
   MachineCeilings m;
   m.cpu = t.name;
-  const ContextPtr context(t.create({.threads = 1, .pin = false, .max_tokens = kDim, .max_dim = kDim, .device = t.device, .deterministic = false, .cache_type = {}}), {&t});
+  const ContextPtr context(t.create({.threads = 1, .pin = false, .max_tokens = kDim, .max_dim = kDim, .device = t.device, .deterministic = false}), {&t});
   const size_t weight_bytes = t.packed_bytes(WeightType::kBF16, kDim, kDim);
   const BackendBuffer keys(t, 2 * kCopyBytes), values(t, 2 * kCopyBytes), weight(t, weight_bytes), x(t, size_t(kDim) * kDim * 4), y(t, size_t(kDim) * kDim * 4);
   if (!context || !keys.ok() || !values.ok() || !weight.ok() || !x.ok() || !y.ok()) return m;

@@ -161,7 +161,7 @@ Status FolderCalibration::gptq_layer() {
       };
       const int rows = int(t->rows());
       if (type_.kind == FolderType::kFp8) {
-        const Fp8Block block = fp8_block(type_.scales, rows, factor.cols);
+        const format::Fp8Block block = format::fp8_block(type_.scales, rows, factor.cols);
         keep(quant::feedback_fp8(w.data(), rows, block.rows, block.cols, factor, spread), fp8_);
       } else {
         SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), rows, factor, {type_.bits, group_, true}, spread));

@@ -82,7 +82,7 @@ Result<quant::GroupedMatrix> round_groups(const format::TensorEntry& t, int bits
 
 Result<quant::Fp8Matrix> round_fp8_rows(const format::TensorEntry& t, Fp8Scales scales) {
   SLUICE_ASSIGN(const std::vector<float> w, finite_rows(t, 0, t.rows()));
-  const Fp8Block block = fp8_block(scales, int(t.rows()), int(t.cols()));
+  const format::Fp8Block block = format::fp8_block(scales, int(t.rows()), int(t.cols()));
   return quant::round_fp8(w.data(), int(t.rows()), int(t.cols()), block.rows, block.cols);
 }
 
@@ -164,11 +164,6 @@ uint64_t folder_fingerprint(const QuantizeOptions& o, const format::WeightFile& 
   const uint64_t numbers[] = {input_fingerprint(o, file), uint64_t(group)};
   const uint64_t h = format::hash_bytes(options.data(), options.size(), format::hash_bytes(numbers, sizeof numbers));
   return format::hash_bytes(tokens.data(), tokens.size_bytes(), h);
-}
-
-Fp8Block fp8_block(Fp8Scales scales, int rows, int cols) {
-  if (scales == Fp8Scales::kBlock) return {128, 128};
-  return {scales == Fp8Scales::kChannel ? 1 : rows, cols};
 }
 
 FolderMatrices rounded_matrices(const FolderType& type, int group, int threads, uint64_t fingerprint) {

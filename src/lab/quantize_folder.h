@@ -32,9 +32,6 @@ struct FolderMatrices {
   uint64_t fingerprint = 0;        // of all that decides the bytes
   std::shared_ptr<format::HfProgress> progress = std::make_shared<format::HfProgress>();  // what is written, while it is
 };
-// Rows and columns of a matrix that share a scale of FP8.
-struct Fp8Block { int rows, cols; };
-Fp8Block fp8_block(format::Fp8Scales scales, int rows, int cols);
 // Rounding to nearest, grouped integers with a search for the scales. Errors of the sources: kBadFile naming an element that is not finite.
 FolderMatrices rounded_matrices(const FolderType& type, int group, int threads, uint64_t fingerprint);
 // tokens: of the calibration text.

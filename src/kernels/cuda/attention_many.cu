@@ -1,7 +1,7 @@
 // Attention of sequences with many tokens in the step (prompts): tensor cores by warpgroup. A block takes tasks of 128 rows of one
 // sequence and KV head - tokens times the query heads that share it - two warpgroups of 64, and walks the positions in tiles:
 // scores of a tile, online softmax in registers, and the weights, still in registers, times the values. A third warpgroup brings keys
-// and values to two stages of shared memory each, and the next task's queries; barriers in shared memory say what is there and what is
+// and values to a few stages of shared memory each, and the next task's queries; barriers in shared memory say what is there and what is
 // done with. The two warpgroups take turns at the tensor cores, so that one's softmax runs beside the other's products, and
 // within each the next tile's scores beside this one's values. The order is FlashAttention's (Dao, arXiv 2307.08691; Shah and others, arXiv
 // 2407.08608). Blocks stay and draw tasks until there are none.

@@ -75,6 +75,27 @@ class Rows {
 
 void fill(float (&lanes)[kLanes], float v) { std::fill(std::begin(lanes), std::end(lanes), v); }
 
+// Rounds `count` rows whose scales are known. block: the grid of levels. scale_of(l, column, scale, offset) says what a level of row l is
+// worth there, take(l, column, level) is told what was chosen.
+template <class ScaleOf, class Take>
+void round_rows(const FeedbackFactor& f, const float* w, int count, RoundBlock block, const ScaleOf& scale_of, const Take& take) {
+  Rows lanes(f, w, count);
+  std::vector<float> scale(size_t(kWidth) * kLanes), offset(scale.size());
+  block.scale = scale.data();
+  block.offset = offset.data();
+  for (int end = f.cols; end > 0; end -= kWidth) {
+    const int begin = std::max(0, end - kWidth);
+    block.n = end - begin;
+    lanes.pull_of(begin, end);
+    for (int j = 0; j < block.n; ++j)
+      for (int l = 0; l < kLanes; ++l)
+        scale_of(std::min(l, count - 1), f.column_at[size_t(begin + j)], scale[size_t(j * kLanes + l)], offset[size_t(j * kLanes + l)]);
+    const float* level = lanes.round(begin, block);
+    for (int j = 0; j < block.n; ++j)
+      for (int l = 0; l < count; ++l) take(l, f.column_at[size_t(begin + j)], level[j * kLanes + l]);
+  }
+}
+
 }  // namespace
 
 void feedback_rows(const WeightFormat& format, const FeedbackFactor& f, const float* w, const std::vector<float>& importance, int rows, uint8_t* dst) {
@@ -82,74 +103,44 @@ void feedback_rows(const WeightFormat& format, const FeedbackFactor& f, const fl
   const int k = f.cols, blocks = k / shape.elements;
   const size_t stride = row_bytes(format, size_t(k));
   std::vector<BlockCodes> codes(size_t(blocks) * kLanes);
-  std::vector<float> scale(size_t(kWidth) * kLanes), offset(scale.size());
+  const auto at = [&](int l, int column) -> BlockCodes& { return codes[size_t(l) * size_t(blocks) + size_t(column / shape.elements)]; };
   float lo[kLanes], hi[kLanes];
   fill(lo, float(shape.min_level));
   fill(hi, float(shape.max_level));
+  RoundBlock block;
+  block.lo = lo;
+  block.hi = hi;
+  block.codebook = shape.codebook;
   for (int r = 0; r < rows; r += kLanes) {
     const int count = std::min(kLanes, rows - r);
-    for (int l = 0; l < count; ++l) fit_codes(shape, w + size_t(r + l) * size_t(k), importance.data(), size_t(k), &codes[size_t(l) * size_t(blocks)]);
-    Rows lanes(f, w + size_t(r) * size_t(k), count);
-    for (int end = k; end > 0; end -= kWidth) {
-      const int begin = std::max(0, end - kWidth);
-      lanes.pull_of(begin, end);
-      for (int j = 0; j < end - begin; ++j) {
-        const int column = f.column_at[size_t(begin + j)];
-        for (int l = 0; l < kLanes; ++l) {
-          const BlockCodes& c = codes[size_t(std::min(l, count - 1)) * size_t(blocks) + size_t(column / shape.elements)];
-          scale[size_t(j * kLanes + l)] = scale_of(shape, c, column % shape.elements / shape.group);
-          offset[size_t(j * kLanes + l)] = offset_of(shape, c, column % shape.elements / shape.group);
-        }
-      }
-      RoundBlock block;
-      block.n = end - begin;
-      block.scale = scale.data();
-      block.offset = offset.data();
-      block.lo = lo;
-      block.hi = hi;
-      block.codebook = shape.codebook;
-      const float* level = lanes.round(begin, block);
-      for (int j = 0; j < block.n; ++j) {
-        const int column = f.column_at[size_t(begin + j)];
-        for (int l = 0; l < count; ++l) {
-          const float v = level[j * kLanes + l];
-          codes[size_t(l) * size_t(blocks) + size_t(column / shape.elements)].level[column % shape.elements] = int8_t(shape.codebook ? nearest_level(shape, v) : int(v));
-        }
-      }
-    }
+    for (int l = 0; l < count; ++l) fit_codes(shape, w + size_t(r + l) * size_t(k), importance.data(), size_t(k), &at(l, 0));
+    round_rows(f, w + size_t(r) * size_t(k), count, block,
+               [&](int l, int column, float& scale, float& offset) {
+                 const int group = column % shape.elements / shape.group;
+                 scale = scale_of(shape, at(l, column), group), offset = offset_of(shape, at(l, column), group);
+               },
+               [&](int l, int column, float v) { at(l, column).level[column % shape.elements] = int8_t(shape.codebook ? nearest_level(shape, v) : int(v)); });
     for (int l = 0; l < count; ++l)
-      for (int b = 0; b < blocks; ++b) format.pack(codes[size_t(l) * size_t(blocks) + size_t(b)], dst + size_t(r + l) * stride + size_t(b) * size_t(format.block_bytes));
+      for (int b = 0; b < blocks; ++b) format.pack(at(l, b * shape.elements), dst + size_t(r + l) * stride + size_t(b) * size_t(format.block_bytes));
   }
 }
 
 void feedback_codes(GroupedMatrix& m, const float* w, const FeedbackFactor& f, const Parallel& parallel) {
+  float lo[kLanes], hi[kLanes];
+  fill(lo, 0);
+  fill(hi, float((1 << m.bits) - 1));
+  RoundBlock block;
+  block.lo = lo;
+  block.hi = hi;
   parallel((m.rows + kLanes - 1) / kLanes, [&](int task) {
-    const int r = task * kLanes, count = std::min(kLanes, m.rows - r);
-    Rows lanes(f, w + size_t(r) * size_t(m.cols), count);
-    std::vector<float> scale(size_t(kWidth) * kLanes), offset(scale.size());
-    float lo[kLanes], hi[kLanes];
-    fill(lo, 0);
-    fill(hi, float((1 << m.bits) - 1));
-    for (int end = m.cols; end > 0; end -= kWidth) {
-      const int begin = std::max(0, end - kWidth);
-      lanes.pull_of(begin, end);
-      for (int j = 0; j < end - begin; ++j)
-        for (int l = 0; l < kLanes; ++l) {
-          const int column = f.column_at[size_t(begin + j)], group = m.group_of.empty() ? column / m.group : m.group_of[size_t(column)];
-          const size_t at = size_t(r + std::min(l, count - 1)) * size_t(m.groups()) + size_t(group);
-          scale[size_t(j * kLanes + l)] = m.scales[at];
-          offset[size_t(j * kLanes + l)] = -m.scales[at] * float(m.zeros[at]);
-        }
-      RoundBlock block;
-      block.n = end - begin;
-      block.scale = scale.data();
-      block.offset = offset.data();
-      block.lo = lo;
-      block.hi = hi;
-      const float* level = lanes.round(begin, block);
-      for (int j = 0; j < block.n; ++j)
-        for (int l = 0; l < count; ++l) m.codes[size_t(r + l) * size_t(m.cols) + size_t(f.column_at[size_t(begin + j)])] = uint8_t(level[j * kLanes + l]);
-    }
+    const int r = task * kLanes;
+    round_rows(f, w + size_t(r) * size_t(m.cols), std::min(kLanes, m.rows - r), block,
+               [&](int l, int column, float& scale, float& offset) {
+                 const int group = m.group_of.empty() ? column / m.group : m.group_of[size_t(column)];
+                 const size_t at = size_t(r + l) * size_t(m.groups()) + size_t(group);
+                 scale = m.scales[at], offset = -m.scales[at] * float(m.zeros[at]);
+               },
+               [&](int l, int column, float v) { m.codes[size_t(r + l) * size_t(m.cols) + size_t(column)] = uint8_t(v); });
   });
 }
 
@@ -224,26 +215,13 @@ Result<GroupedMatrix> gptq(const float* w, int rows, const FeedbackFactor& f, co
 Fp8Matrix feedback_fp8(const float* w, int rows, int block_rows, int block_cols, const FeedbackFactor& f, const Parallel& parallel) {
   Fp8Matrix m = round_fp8(w, rows, f.cols, block_rows, block_cols);
   const size_t k = size_t(f.cols), grid = size_t(m.scale_cols());
+  RoundBlock block;
+  block.e4m3 = true;
   parallel((rows + kLanes - 1) / kLanes, [&](int task) {
-    const int r = task * kLanes, count = std::min(kLanes, rows - r);
-    Rows lanes(f, w + size_t(r) * k, count);
-    std::vector<float> scale(size_t(kWidth) * kLanes);
-    const std::vector<float> offset(scale.size());
-    for (int end = f.cols; end > 0; end -= kWidth) {
-      RoundBlock block;
-      block.e4m3 = true;
-      const int begin = std::max(0, end - kWidth);
-      block.n = end - begin;
-      lanes.pull_of(begin, end);
-      for (int j = 0; j < block.n; ++j)
-        for (int l = 0; l < kLanes; ++l)
-          scale[size_t(j * kLanes + l)] = m.scales[size_t((r + std::min(l, count - 1)) / block_rows) * grid + size_t(f.column_at[size_t(begin + j)] / block_cols)];
-      block.scale = scale.data();
-      block.offset = offset.data();
-      const float* level = lanes.round(begin, block);
-      for (int j = 0; j < block.n; ++j)
-        for (int l = 0; l < count; ++l) m.codes[size_t(r + l) * k + size_t(f.column_at[size_t(begin + j)])] = float_to_e4m3(level[j * kLanes + l]);
-    }
+    const int r = task * kLanes;
+    round_rows(f, w + size_t(r) * k, std::min(kLanes, rows - r), block,
+               [&](int l, int column, float& scale, float& offset) { scale = m.scales[size_t((r + l) / block_rows) * grid + size_t(column / block_cols)], offset = 0; },
+               [&](int l, int column, float v) { m.codes[size_t(r + l) * k + size_t(column)] = float_to_e4m3(v); });
   });
   return m;
 }
