@@ -210,7 +210,7 @@ Status Speculator::ask_model(std::span<const DraftSlot> slots) {
   for (size_t i = 0; i < slots.size(); ++i) {
     const int c = rows_[i].candidate;
     if (c >= 0 && choices_[size_t(c)].model > 0 && slots[i].ready) wanted_[i] = choices_[size_t(c)].model;
-    else if (c < 0 && !slots[i].ready && !slots[i].soon && in_use) wanted_[i] = 0;
+    else if (c < 0 && !slots[i].ready && !slots[i].soon && !slots[i].excluded && in_use) wanted_[i] = 0;
     any = any || wanted_[i] >= 0;
   }
   if (!any) return {};

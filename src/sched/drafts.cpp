@@ -6,14 +6,18 @@
 
 namespace sluice::sched {
 
-// With all of them accepted a step gives one token more: never more than the request and the context have room for.
+// With all of them accepted a step gives one token more: never more than the request and the context have room for. Once 0, always 0.
 // A log-probability is of the token that the target draws, which rejection does not ask for: there such requests get none.
-int Scheduler::draft_limit(const Sequence* s) const {
+int64_t Scheduler::room_for_tokens(const Sequence* s) const {
   if (options_.rejection && s->sampling.num_logprobs >= 0) return 0;
-  int64_t left = std::min<int64_t>(s->request->submission.max_tokens - s->generated(), options_.max_context - s->known()) - 1;
+  return std::max<int64_t>(0, std::min<int64_t>(s->request->submission.max_tokens - s->generated(), options_.max_context - s->known()) - 1);
+}
+
+int Scheduler::draft_limit(const Sequence* s) const {
+  int64_t left = room_for_tokens(s);
   const int G = options_.group_tokens;
   if (G > 1) left = std::min<int64_t>(left, G - 1 - s->known() % G);  // a group's last token is certain
-  return int(std::clamp<int64_t>(left, 0, kMaxDrafts));
+  return int(std::min<int64_t>(left, kMaxDrafts));
 }
 
 std::span<const DraftSlot> Scheduler::draft_slots() {
@@ -30,6 +34,7 @@ std::span<const DraftSlot> Scheduler::draft_slots() {
     slot.prompt_tokens = s->prompt_tokens;
     slot.computed = s->computed;
     slot.limit = draft_limit(s);
+    slot.excluded = room_for_tokens(s) == 0;
     slot.ready = s->flights == 0 && s->known() - s->computed == 1;
     slot.soon = s->flights > 0 && s->expected() - s->scheduled() <= 1;
     slot.sampling = &s->sampling;

@@ -83,6 +83,7 @@ struct DraftSlot {
   std::span<const TokenId> history;  // known
   int prompt_tokens = 0, computed = 0;
   int limit = 0;              // drafts at most; 0: none can be used now
+  bool excluded = false;      // nor ever: not worth following its prompt
   bool ready = false;         // its next step draws, and no plan in flight does
   bool soon = false;          // it would be, but for the plan in flight that draws
   const sample::SamplingParams* sampling = nullptr;
@@ -198,6 +199,7 @@ class Scheduler {
   void build_plan();
   void add_draws(Sequence* s, int index, int drafts);
   void add_drafts();                               // to the plan in hand, from what is left of the step
+  int64_t room_for_tokens(const Sequence* s) const;
   int draft_limit(const Sequence* s) const;
   int room_for_drafts(Work& w, int count);         // of `count` drafts, how many time and blocks allow; takes the blocks
   void index_full_blocks(Sequence* s);

@@ -51,6 +51,7 @@ Outcome run(const testing::TinyModel& target, const char* mode, const testing::T
   SteadyClock clock;
   engine::EngineOptions options;
   options.scheduler = model->scheduler;
+  options.scheduler.max_step_tokens = 100;  // more prompts than that come at once: some are cut
   options.max_queue = size_t(kTexts);
   options.speculator = *lab::load_speculator(*model, load, s, &clock);
   engine::Engine engine(options, model->tokenizer, std::move(*model->make_executor()), &clock);
