@@ -1,6 +1,7 @@
 #include "lab/calibration.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -34,6 +35,15 @@ int site_of(std::string_view name, Site& site) {
   else return -1;
   return layer;
 }
+
+struct Calibration::Layer {
+  explicit Layer(model::Model&& m) : model(std::move(m)) {}
+  model::Model model;
+  int number = 0;
+};
+
+Calibration::Calibration(std::shared_ptr<const format::WeightFile> file, std::vector<int32_t> tokens, int window, const kernels::KernelTable& kernels, int threads)
+    : file_(std::move(file)), tokens_(std::move(tokens)), window_(window), kernels_(kernels), threads_(threads) {}
 
 Result<std::unique_ptr<Calibration>> Calibration::make(std::shared_ptr<const format::WeightFile> file, std::vector<int32_t> tokens, int window,
                                                        const kernels::KernelTable& kernels, int threads) {
@@ -131,25 +141,32 @@ Result<std::shared_ptr<const format::WeightFile>> Calibration::layer_file(int la
   return std::shared_ptr<const format::WeightFile>(std::make_shared<format::WeightFile>(format::Metadata{}, std::move(tensors), owned));
 }
 
-void Calibration::show(const kernels::LinearArgs& args, const model::LayerWeights& w, const Collector& collect) {
-  const void* first = args.out[0].weight.data;
-  const Site site = first == w.q.data ? Site::kAttention : first == w.o.data ? Site::kAttentionOut : first == w.gate.data ? Site::kFfn : Site::kFfnDown;
+void Calibration::show(Site site, const kernels::LinearArgs& args, const Collector& collect) {
   const int cols = args.out[0].weight.cols;
   auto* rows = inputs_.as<float>();
   parallel(args.num_tokens, [&](int t) { layer_input_row(args, t, rows + size_t(t) * size_t(cols)); });
   collect(site, rows, args.num_tokens, cols);
 }
 
-Status Calibration::run_layer(const Collector& collect, std::span<const format::TensorEntry> replaced, bool keep_outputs) {
+Result<std::unique_ptr<Calibration::Layer>> Calibration::load_layer(std::span<const format::TensorEntry> replaced) const {
   SLUICE_CHECK(next_layer_ < spec_.num_layers);
-  const int layer = next_layer_;
-  SLUICE_ASSIGN(auto file, layer_file(layer, replaced));
+  SLUICE_ASSIGN(auto file, layer_file(next_layer_, replaced));
   model::ModelSpec spec = spec_;
-  SLUICE_ASSIGN(model::Weights weights, model::load_layer_weights(file, spec, kernels_, threads_, layer));
-  const model::Model model(std::move(spec), std::move(weights), &kernels_, window_, threads_);
-  if (!model.ok()) return Error{ErrorCode::kUnavailable, "no memory for rotary tables", {}};
-  const model::LayerWeights& layer_weights = model.weights().layers[size_t(layer)];
-  const model::LinearTap tap = [&](const kernels::LinearArgs& args) { show(args, layer_weights, collect); };
+  SLUICE_ASSIGN(model::Weights weights, model::load_layer_weights(file, spec, kernels_, threads_, next_layer_));
+  auto layer = std::make_unique<Layer>(model::Model(std::move(spec), std::move(weights), &kernels_, window_, threads_));
+  if (!layer->model.ok()) return Error{ErrorCode::kUnavailable, "no memory for rotary tables", {}};
+  layer->number = next_layer_;
+  return layer;
+}
+
+void Calibration::run_window(const Layer& layer, float* residual, bool keep_outputs, const Collector& collect, std::optional<Site> only) {
+  const model::LayerWeights& weights = layer.model.weights().layers[size_t(layer.number)];
+  const model::LinearTap tap = [&](const kernels::LinearArgs& args) {
+    const void* first = args.out[0].weight.data;
+    const Site site = first == weights.q.data ? Site::kAttention : first == weights.o.data ? Site::kAttentionOut : first == weights.gate.data ? Site::kFfn : Site::kFfnDown;
+    if (!only || *only == site) show(site, args, collect);
+    return keep_outputs || !only || site < *only;  // what comes of the products from there on nobody looks at
+  };
   kernels::BatchView batch;
   batch.num_tokens = window_;
   batch.num_sequences = 1;
@@ -164,13 +181,47 @@ Status Calibration::run_layer(const Collector& collect, std::span<const format::
   cache.keys = keys_.data();
   cache.values = values_.data();
   cache.key_stride = cache.value_stride = size_t(kBlockTokens) * size_t(spec_.kv_heads) * cache_row_bytes(cache.type.keys, spec_.head_dim);
-  const size_t floats = size_t(window_) * size_t(spec_.dim);
-  for (size_t at = 0; at < tokens_.size() / size_t(window_) * floats; at += floats) {
-    std::memcpy(activations_->x, residual_.as<float>() + at, floats * sizeof(float));
-    model.run_layer(context_, *activations_, layer, batch, cache, collect ? &tap : nullptr);
-    if (keep_outputs) std::memcpy(residual_.as<float>() + at, activations_->x, floats * sizeof(float));
+  const size_t bytes = size_t(window_) * size_t(spec_.dim) * sizeof(float);
+  std::memcpy(activations_->x, residual, bytes);
+  layer.model.run_layer(context_, *activations_, layer.number, batch, cache, collect ? &tap : nullptr);
+  if (keep_outputs) std::memcpy(residual, activations_->x, bytes);
+}
+
+Status Calibration::run_layer(const Collector& collect, std::span<const format::TensorEntry> replaced) {
+  SLUICE_ASSIGN(const auto layer, load_layer(replaced));
+  for (size_t t = 0; t < tokens_.size(); t += size_t(window_)) run_window(*layer, stream(0) + t * size_t(spec_.dim), true, collect);
+  ++next_layer_;
+  return {};
+}
+
+Status Calibration::follow_original() {
+  SLUICE_CHECK(next_layer_ == 0 && !follows_);
+  follows_ = true;
+  const size_t bytes = residual_.bytes();
+  Buffer both(2 * bytes);
+  for (size_t i = 0; i < 2; ++i) std::memcpy(both.as<uint8_t>() + i * bytes, residual_.data(), bytes);
+  residual_ = std::move(both);
+  return {};
+}
+
+Status Calibration::show_layer(const PairCollector& collect, std::optional<Site> only, std::span<const format::TensorEntry> replaced, bool last) {
+  SLUICE_CHECK(follows_);
+  if (!original_) {
+    SLUICE_ASSIGN(original_, load_layer({}));
   }
-  if (keep_outputs) ++next_layer_;
+  std::unique_ptr<Layer> other;
+  if (!replaced.empty()) {
+    SLUICE_ASSIGN(other, load_layer(replaced));
+  }
+  std::array<std::vector<float>, kNumSites> before;
+  for (size_t t = 0; t < tokens_.size(); t += size_t(window_)) {
+    const size_t at = t * size_t(spec_.dim);
+    run_window(*original_, stream(1) + at, last,
+               [&](Site site, const float* rows, int count, int cols) { before[size_t(site)].assign(rows, rows + size_t(count) * size_t(cols)); }, only);
+    run_window(other ? *other : *original_, stream(0) + at, false,
+               [&](Site site, const float* rows, int count, int cols) { collect(site, before[size_t(site)].data(), rows, count, cols); }, only);
+  }
+  if (last) original_.reset();
   return {};
 }
 

@@ -7,6 +7,7 @@
 
 #include "lab/loaded_model.h"
 #include "lab/quantize_plan.h"
+#include "quant/calibrate/drift.h"
 #include "quant/calibrate/error_feedback.h"
 #include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
@@ -27,21 +28,17 @@ int layer_of(const std::string& name, std::string& rest) {
 
 }  // namespace
 
-// What AWQ keeps of a site's inputs.
-struct FolderCalibration::Statistics {
-  quant::Hessian hessian;
-  std::vector<double> sizes;       // sums of |x|
-  std::vector<float> sample;       // [rows, cols]
+// What AWQ's search keeps of a site's inputs.
+struct FolderCalibration::Sample {
+  std::vector<double> sizes, squares;  // sums of |x| and x^2
+  std::vector<float> rows;             // some, [count, cols]
   size_t seen = 0;
-  explicit Statistics(int cols) : hessian(cols), sizes(size_t(cols)) {}
 
-  void add(const float* rows, int count, size_t every, const quant::Parallel& parallel) {
-    const size_t cols = sizes.size();
-    hessian.add(rows, count, parallel);
-    for (int r = 0; r < count; ++r, ++seen) {
-      const float* x = rows + size_t(r) * cols;
-      for (size_t k = 0; k < cols; ++k) sizes[k] += std::fabs(x[k]);
-      if (seen % every == 0) sample.insert(sample.end(), x, x + cols);
+  void add(const float* x, int count, int cols, size_t every) {
+    sizes.resize(size_t(cols)), squares.resize(size_t(cols));
+    for (int r = 0; r < count; ++r, ++seen, x += cols) {
+      for (size_t k = 0; k < size_t(cols); ++k) sizes[k] += std::fabs(x[k]), squares[k] += double(x[k]) * x[k];
+      if (seen % every == 0) rows.insert(rows.end(), x, x + cols);
     }
   }
 };
@@ -54,6 +51,7 @@ Result<std::shared_ptr<FolderCalibration>> FolderCalibration::make(const Quantiz
   std::shared_ptr<FolderCalibration> c(new FolderCalibration(type, file, group, o.output));
   c->fingerprint_ = folder_fingerprint(o, *file, c->method(), group, tokens);
   SLUICE_ASSIGN(c->calibration_, Calibration::make(file, std::move(tokens), o.window, *kernels, o.threads > 0 ? o.threads : default_threads()));
+  SLUICE_TRY(c->calibration_->follow_original());
   return c;
 }
 
@@ -126,7 +124,7 @@ Status FolderCalibration::reach(int layer) {
   while (status_.ok() && calibration_->next_layer() <= layer) {
     const int next = calibration_->next_layer();
     if (next > 0 && whole_before(next)) status_ = format::save_state(state_path_, fingerprint_, next, calibration_->state());
-    if (status_.ok()) status_ = type_.kind == FolderType::kAwq ? awq_layer() : gptq_layer();
+    if (status_.ok()) status_ = make_layer();
   }
   seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return status_;
@@ -141,38 +139,40 @@ bool FolderCalibration::whole_before(int layer) const {
   return true;
 }
 
-Status FolderCalibration::gptq_layer() {
+// A site's matrices are made from its inputs, with what the sites before it became; then the walk that they replace goes on.
+Status FolderCalibration::make_layer() {
   const int layer = calibration_->next_layer();
-  std::map<Site, quant::Hessian> hessians;
-  const quant::Parallel spread = parallel();
-  SLUICE_TRY(calibration_->run_layer(
-      [&](Site site, const float* rows, int count, int cols) { hessians.try_emplace(site, cols).first->second.add(rows, count, spread); }, {}, false));
   std::vector<std::vector<float>> values;
   std::vector<format::TensorEntry> rounded;
-  for (auto at = hessians.begin(); at != hessians.end(); at = hessians.erase(at)) {
-    SLUICE_ASSIGN(const quant::FeedbackFactor factor, quant::factorize(at->second, {}, spread));
-    for (const format::TensorEntry* t : matrices_of(layer, at->first)) {
+  if (type_.kind == FolderType::kAwq) SLUICE_TRY(search(layer));
+  for (const Site site : kSites) {
+    std::optional<quant::Hessian> hessian;
+    std::optional<quant::Drift> drift;
+    SLUICE_TRY(calibration_->show_layer([&](Site, const float* before, const float* rows, int count, int cols) {
+      if (!hessian) hessian.emplace(cols), drift.emplace(cols);
+      hessian->add(rows, count, parallel());
+      drift->add(before, rows, count, parallel());
+    }, site, rounded, site == kSites[kNumSites - 1]));
+    if (!hessian) continue;
+    SLUICE_ASSIGN(quant::FeedbackFactor factor, quant::factorize(*hessian, {}, parallel()));
+    hessian.reset();
+    std::vector<std::pair<const format::TensorEntry*, std::vector<float>>> aims;
+    for (const format::TensorEntry* t : matrices_of(layer, site)) {
       if (t->cols() != factor.cols) continue;
-      SLUICE_ASSIGN(const std::vector<float> w, weights(*t));
-      std::vector<float>& y = values.emplace_back(w.size());
-      const auto keep = [&](auto&& m, auto& made) {
-        spread(m.rows, [&](int n) { quant::decode_row(m, n, &y[size_t(n) * size_t(m.cols)]); });
-        made.insert_or_assign(t->name, std::move(m));
-      };
-      const int rows = int(t->rows());
-      if (type_.kind == FolderType::kFp8) {
-        const format::Fp8Block block = format::fp8_block(type_.scales, rows, factor.cols);
-        keep(quant::feedback_fp8(w.data(), rows, block.rows, block.cols, factor, spread), fp8_);
-      } else {
-        SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), rows, factor, {type_.bits, group_, true}, spread));
-        keep(std::move(m), grouped_);
-      }
+      SLUICE_ASSIGN(std::vector<float> w, weights(*t));
+      drift->follow(w.data(), int(t->rows()), factor, quant::Drift::kShare, parallel());
+      aims.emplace_back(t, std::move(w));
+    }
+    if (type_.kind == FolderType::kAwq) quant::scale_inputs(factor, scaled_[{layer, site}].scales);
+    for (auto& [t, w] : aims) {
+      SLUICE_TRY(round(*t, site, factor, w));
       format::TensorEntry r;
       r.name = t->name;
       r.dims = t->dims;
       r.weight_format = quant::find_format(WeightType::kF32);
       r.type_id = uint32_t(WeightType::kF32);
-      r.bytes = {reinterpret_cast<const uint8_t*>(y.data()), y.size() * sizeof(float)};
+      values.push_back(std::move(w));
+      r.bytes = {reinterpret_cast<const uint8_t*>(values.back().data()), values.back().size() * sizeof(float)};
       rounded.push_back(std::move(r));
     }
   }
@@ -181,31 +181,48 @@ Status FolderCalibration::gptq_layer() {
   return {};
 }
 
-Status FolderCalibration::awq_layer() {
-  const int layer = calibration_->next_layer();
-  const size_t every = std::max<size_t>(1, size_t(num_tokens()) / kSampleRows);
-  const quant::Parallel spread = parallel();
-  std::map<Site, Statistics> statistics;
-  SLUICE_TRY(calibration_->run_layer([&](Site site, const float* rows, int count, int cols) { statistics.try_emplace(site, cols).first->second.add(rows, count, every, spread); }));
-  constexpr Site kSites[] = {Site::kAttention, Site::kAttentionOut, Site::kFfn, Site::kFfnDown};
-  for (const Site site : kSites) SLUICE_TRY(search(layer, site, statistics));
-  for (const Site site : kSites)
-    if (const auto found = statistics.find(site); found != statistics.end()) SLUICE_TRY(round_scaled(layer, site, found->second));
-  file_->keep_only(nullptr);
+// Rounds w, and makes it what it became.
+Status FolderCalibration::round(const format::TensorEntry& t, Site site, const quant::FeedbackFactor& factor, std::vector<float>& w) {
+  const int rows = int(t.rows());
+  const auto keep = [&](auto&& m, auto& made) {
+    parallel()(m.rows, [&](int n) { quant::decode_row(m, n, &w[size_t(n) * size_t(m.cols)]); });
+    made.insert_or_assign(t.name, std::move(m));
+  };
+  if (type_.kind == FolderType::kFp8) {
+    const format::Fp8Block block = format::fp8_block(type_.scales, rows, factor.cols);
+    keep(quant::feedback_fp8(w.data(), rows, block.rows, block.cols, factor, parallel()), fp8_);
+  } else if (type_.kind == FolderType::kAwq) {
+    std::string role;
+    scale_rows(t, 0, rows, w.data(), false);
+    quant::GroupedMatrix m = quant::fit_grouped(w.data(), rows, factor.cols, type_.bits, group_, false, scaled_[{layer_of(t.name, role), site}].importance.data(), parallel());
+    quant::feedback_codes(m, w.data(), factor, parallel());
+    keep(std::move(m), grouped_);
+    scale_rows(t, 0, rows, w.data(), true);
+  } else {
+    SLUICE_ASSIGN(quant::GroupedMatrix m, quant::gptq(w.data(), rows, factor, {type_.bits, group_, true}, parallel()));
+    keep(std::move(m), grouped_);
+  }
   return {};
 }
 
-// The scales of a site's columns. The attention's output has nothing before it that could take them in, where a value head feeds
-// several query heads or has a bias: its columns stay as they are.
-Status FolderCalibration::search(int layer, Site site, std::map<Site, Statistics>& all) {
-  const auto found = all.find(site);
-  if (found == all.end()) return {};
-  const Statistics& s = found->second;
+// The scales of all sites' columns: rows of one take in what another's columns are scaled by.
+Status FolderCalibration::search(int layer) {
+  const size_t every = std::max<size_t>(1, size_t(num_tokens()) / kSampleRows);
+  std::map<Site, Sample> samples;
+  SLUICE_TRY(calibration_->show_layer([&](Site site, const float*, const float* rows, int count, int cols) { samples[site].add(rows, count, cols, every); }, {}, {}, false));
+  for (const auto& [site, s] : samples) SLUICE_TRY(search(layer, site, s));
+  return {};
+}
+
+// The attention's output has nothing before it that could take scales in, where a value head feeds several query heads or has a
+// bias: its columns stay as they are.
+Status FolderCalibration::search(int layer, Site site, const Sample& s) {
   const size_t cols = s.sizes.size();
   const std::string prefix = "blk." + std::to_string(layer) + ".";
   const format::TensorEntry* values = file_->find(prefix + "attn_v.weight");
   const bool alone = site == Site::kAttentionOut && (!values || values->rows() != int64_t(cols) || file_->find(prefix + "attn_v.bias"));
-  Scaled result{std::vector<float>(cols, 1.0f), s.hessian.diagonal()};
+  Scaled result{std::vector<float>(cols, 1.0f), std::vector<float>(cols)};
+  const double seen = double(std::max<size_t>(1, s.seen));
   if (!alone) {
     std::vector<std::vector<float>> w;
     std::vector<quant::MatrixView> views;
@@ -216,37 +233,21 @@ Status FolderCalibration::search(int layer, Site site, std::map<Site, Statistics
       views.push_back({w.back().data(), int(t->rows())});
     }
     std::vector<float> mean_abs(cols);
-    for (size_t k = 0; k < cols; ++k) mean_abs[k] = float(s.sizes[k] / double(std::max<size_t>(1, s.seen)));
-    result.scales = quant::awq_scales(views, mean_abs, s.sample.data(), int(s.sample.size() / cols), {type_.bits, group_}, parallel());
+    for (size_t k = 0; k < cols; ++k) mean_abs[k] = float(s.sizes[k] / seen);
+    result.scales = quant::awq_scales(views, mean_abs, s.rows.data(), int(s.rows.size() / cols), {type_.bits, group_}, parallel());
   }
-  for (size_t k = 0; k < cols; ++k) result.importance[k] /= result.scales[k] * result.scales[k];
+  for (size_t k = 0; k < cols; ++k) result.importance[k] = float(s.squares[k] / seen) / (result.scales[k] * result.scales[k]);
   scaled_[{layer, site}] = std::move(result);
-  return {};
-}
-
-// The site's matrices with all scales taken in.
-Status FolderCalibration::round_scaled(int layer, Site site, Statistics& s) {
-  const Scaled& scaled = scaled_[{layer, site}];
-  SLUICE_ASSIGN(quant::FeedbackFactor factor, quant::factorize(s.hessian, {}, parallel()));
-  quant::scale_inputs(factor, scaled.scales);
-  for (const format::TensorEntry* t : matrices_of(layer, site)) {
-    if (t->cols() != int64_t(factor.cols)) continue;
-    SLUICE_ASSIGN(std::vector<float> w, weights(*t));
-    scale_rows(*t, 0, t->rows(), w.data());
-    quant::GroupedMatrix m = quant::fit_grouped(w.data(), int(t->rows()), int(t->cols()), type_.bits, group_, false, scaled.importance.data(), parallel());
-    quant::feedback_codes(m, w.data(), factor, parallel());
-    grouped_.insert_or_assign(t->name, std::move(m));
-  }
   return {};
 }
 
 void FolderCalibration::scaled_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out) {
   format::decode_rows(t, begin, end, out);
   std::string role;
-  if (reach(layer_of(t.name, role)).ok()) scale_rows(t, begin, end, out);  // else the matrices' source says so
+  if (reach(layer_of(t.name, role)).ok()) scale_rows(t, begin, end, out, false);  // else the matrices' source says so
 }
 
-void FolderCalibration::scale_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out) {
+void FolderCalibration::scale_rows(const format::TensorEntry& t, int64_t begin, int64_t end, float* out, bool back) const {
   std::string role;
   const int layer = layer_of(t.name, role);
   const size_t cols = size_t(t.cols());
@@ -268,7 +269,10 @@ void FolderCalibration::scale_rows(const format::TensorEntry& t, int64_t begin, 
   for (int64_t r = begin; r < end; ++r) {
     float* row = out + size_t(r - begin) * cols;
     const float by = fed ? 1 / (*fed)[size_t(r)] : 1;
-    for (size_t k = 0; k < cols; ++k) row[k] *= (k < columns.size() ? columns[k] : 1.0f) * by;
+    for (size_t k = 0; k < cols; ++k) {
+      const float scale = (k < columns.size() ? columns[k] : 1.0f) * by;
+      row[k] = back ? row[k] / scale : row[k] * scale;
+    }
   }
 }
 

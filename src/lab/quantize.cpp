@@ -14,6 +14,7 @@
 #include "lab/quantize_folder.h"
 #include "lab/quantize_plan.h"
 #include "quant/calibrate/column_squares.h"
+#include "quant/calibrate/drift.h"
 #include "quant/calibrate/error_feedback.h"
 #include "quant/fit.h"
 #include "quant/mixes.h"
@@ -28,10 +29,12 @@ constexpr size_t kChunkElements = size_t{1} << 17;  // that a thread decodes, qu
 constexpr int kColumnsPerTask = 256;
 constexpr size_t kRowsTogether = 8;  // that error feedback rounds side by side
 
-// What calibration says of a matrix's inputs: how much each column counts and, for error feedback, how columns go together.
+// What calibration says of a matrix's inputs: how much each column counts and, for error feedback, how columns go together and what
+// they have become.
 struct Inputs {
   std::vector<float> importance;
   std::optional<quant::FeedbackFactor> factor;
+  std::optional<quant::Drift> drift;
 };
 
 std::string shown_value(float v) { return std::isnan(v) ? "NaN" : std::isinf(v) ? (v > 0 ? "infinity" : "-infinity") : std::to_string(v); }
@@ -63,6 +66,7 @@ class Quantizer {
     load.isa = o_.isa;
     SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(load));
     SLUICE_ASSIGN(auto calibration, Calibration::make(plan_.file, tokens_, o_.window, *kernels, threads_));
+    if (plan_.method == "gptq") SLUICE_TRY(calibration->follow_original());
     int number = 0;
     std::vector<float> state;
     if (out_.resumed() && out_.load_state(number, state)) calibration->restore(number, state);
@@ -78,62 +82,78 @@ class Quantizer {
 
   Status layer(Calibration& c) {
     if (stopped()) return cancelled();
-    const int layer = c.next_layer();
-    SLUICE_TRY(out_.save_state(layer, c.state()));
-    const auto start = Clock::now();
-    auto inputs = plan_.method == "gptq" ? inputs_together(c) : inputs_apart(c);
-    if (!inputs.ok()) return inputs.error();
-    calibration_seconds_ += since(start);
-    for (size_t i = 0; i < plan_.tensors.size(); ++i) {
-      Site site{};
-      if (site_of(input(i).name, site) != layer) continue;
-      const Inputs& x = (*inputs)[site];
-      if (int64_t(x.importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &x));
-    }
-    if (plan_.method == "gptq") SLUICE_TRY(pass_on(c));
+    SLUICE_TRY(out_.save_state(c.next_layer(), c.state()));
+    SLUICE_TRY(plan_.method == "gptq" ? layer_in_turn(c) : layer_at_once(c));
     plan_.file->keep_only(nullptr);
     return {};
   }
 
-  // How much each column counts; the layer's outputs go on.
-  Result<std::map<Site, Inputs>> inputs_apart(Calibration& c) {
+  // How much each column counts.
+  Status layer_at_once(Calibration& c) {
+    const int layer = c.next_layer();
+    const auto start = Clock::now();
     std::map<Site, quant::ColumnSquares> squares;
     SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) { add_squares(c, squares.try_emplace(site, cols).first->second, rows, count); }));
     std::map<Site, Inputs> inputs;
     for (const auto& [site, s] : squares) inputs[site].importance = s.mean(tokens_.size());
-    return inputs;
-  }
-  // How columns go together, too; what goes on is decided once the layer is rounded.
-  Result<std::map<Site, Inputs>> inputs_together(Calibration& c) {
-    const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
-    std::map<Site, quant::Hessian> hessians;
-    const auto collect = [&](Site site, const float* rows, int count, int cols) { hessians.try_emplace(site, cols).first->second.add(rows, count, parallel); };
-    SLUICE_TRY(c.run_layer(collect, {}, false));
-    std::map<Site, Inputs> inputs;
-    for (auto at = hessians.begin(); at != hessians.end(); at = hessians.erase(at)) {
-      Inputs& x = inputs[at->first];
-      x.importance = at->second.diagonal();
-      SLUICE_ASSIGN(x.factor, quant::factorize(at->second, {}, parallel));
-    }
-    return inputs;
-  }
-  // The next layer learns from what this one has become.
-  Status pass_on(Calibration& c) {
-    const auto start = Clock::now();
-    std::vector<std::vector<uint8_t>> bytes;
-    std::vector<format::TensorEntry> rounded;
+    calibration_seconds_ += since(start);
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       Site site{};
-      if (site_of(input(i).name, site) != c.next_layer()) continue;
-      format::TensorEntry t = plan_.tensors[i];
-      bytes.emplace_back(size_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())));
-      SLUICE_TRY(out_.read(plan_.layout.offsets[i], bytes.back()));
-      t.bytes = bytes.back();
-      rounded.push_back(std::move(t));
+      if (site_of(input(i).name, site) != layer) continue;
+      const Inputs& x = inputs[site];
+      if (int64_t(x.importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &x));
+    }
+    return {};
+  }
+
+  // How columns go together, too: each site's matrices learn from what those before them have become.
+  Status layer_in_turn(Calibration& c) {
+    const int layer = c.next_layer();
+    std::vector<std::vector<uint8_t>> bytes;
+    std::vector<format::TensorEntry> rounded;
+    auto start = Clock::now();
+    for (const Site site : kSites) {
+      SLUICE_ASSIGN(const Inputs x, inputs_together(c, site, rounded));
+      for (size_t i = 0; i < plan_.tensors.size(); ++i) {
+        Site of{};
+        if (site_of(input(i).name, of) != layer || of != site) continue;
+        if (int64_t(x.importance.size()) != input(i).cols()) continue;
+        if (!out_.done(i) && plan_.tensors[i].weight_format->shape) aim(c, input(i), x);
+        calibration_seconds_ += since(start);
+        SLUICE_TRY(tensor(i, &x));
+        start = Clock::now();
+        aims_.clear();
+        format::TensorEntry t = plan_.tensors[i];
+        bytes.emplace_back(size_t(t.rows()) * quant::row_bytes(*t.weight_format, size_t(t.cols())));
+        SLUICE_TRY(out_.read(plan_.layout.offsets[i], bytes.back()));
+        t.bytes = bytes.back();
+        rounded.push_back(std::move(t));
+      }
     }
     SLUICE_TRY(c.run_layer(nullptr, rounded));
     calibration_seconds_ += since(start);
     return {};
+  }
+  Result<Inputs> inputs_together(Calibration& c, Site site, std::span<const format::TensorEntry> rounded) {
+    const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
+    std::optional<quant::Hessian> hessian;
+    Inputs x;
+    SLUICE_TRY(c.show_layer([&](Site, const float* before, const float* rows, int count, int cols) {
+      if (!hessian) hessian.emplace(cols), x.drift.emplace(cols);
+      hessian->add(rows, count, parallel);
+      x.drift->add(before, rows, count, parallel);
+    }, site, rounded, site == kSites[kNumSites - 1]));
+    if (!hessian) return x;
+    x.importance = hessian->diagonal();
+    SLUICE_ASSIGN(x.factor, quant::factorize(*hessian, {}, parallel));
+    return x;
+  }
+  // What a matrix's weights should be for inputs as they have become.
+  void aim(const Calibration& c, const format::TensorEntry& t, const Inputs& x) {
+    const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
+    aims_.resize(size_t(t.elements()));
+    parallel(int(t.rows()), [&](int r) { format::decode_rows(t, r, r + 1, &aims_[size_t(r) * size_t(t.cols())]); });
+    x.drift->follow(aims_.data(), int(t.rows()), *x.factor, quant::Drift::kShare, parallel);
   }
 
   static void add_squares(const Calibration& c, quant::ColumnSquares& s, const float* rows, int count) {
@@ -145,7 +165,7 @@ class Quantizer {
   Result<Inputs> head_inputs(Calibration& c) {
     quant::ColumnSquares s(c.spec().dim);
     SLUICE_TRY(c.run_head([&](const float* rows, int count) { add_squares(c, s, rows, count); }));
-    return Inputs{s.mean(tokens_.size()), {}};
+    return Inputs{s.mean(tokens_.size()), {}, {}};
   }
 
   // Threads take chunks of rows; each row's bytes have their place in the file.
@@ -190,7 +210,7 @@ class Quantizer {
     if (const size_t bad = quant::first_unfit(x.data(), x.size()); bad < x.size())
       return bad_file(in.name + ": element " + std::to_string(row * cols + bad) + " (row " + std::to_string(row + bad / cols) + ", column " + std::to_string(bad % cols) +
                       ") is " + shown_value(x[bad]) + "; weights must be finite and at most 65504 in size");
-    if (inputs && inputs->factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *inputs->factor, x.data(), inputs->importance, int(count), bytes.data());
+    if (inputs && inputs->factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *inputs->factor, aims_.empty() ? x.data() : &aims_[row * cols], inputs->importance, int(count), bytes.data());
     else quant::fit(*to.weight_format, x.data(), inputs ? inputs->importance.data() : nullptr, bytes.data(), count, cols);
     to.weight_format->decode(bytes.data(), y.data(), y.size());
     double error = 0, square = 0;
@@ -255,6 +275,7 @@ class Quantizer {
   Clock::time_point start_ = Clock::now();
   double calibration_seconds_ = 0;
   int64_t weights_done_ = 0, first_ = -1, skipped_ = -1;
+  std::vector<float> aims_;  // of the tensor at hand, or empty
   std::mutex sums_;
   double error_ = 0, square_ = 0;
 };

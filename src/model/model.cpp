@@ -103,7 +103,7 @@ void Model::run_layer(kernels::Context* context, Activations& a, int layer, cons
 }
 
 void Model::linear(kernels::Context* context, const kernels::LinearArgs& args, const LinearTap* tap) const {
-  if (tap) (*tap)(args);
+  if (tap && !(*tap)(args)) return;
   kernels_->linear(context, args);
 }
 

@@ -35,8 +35,8 @@ struct RopeTables {
 
 size_t rope_bytes(const ModelSpec& spec, int max_context);
 
-// Sees every product of a layer before it runs (calibration reads its inputs).
-using LinearTap = std::function<void(const kernels::LinearArgs&)>;
+// Sees every product of a layer before it runs (calibration reads its inputs). false: it need not run.
+using LinearTap = std::function<bool(const kernels::LinearArgs&)>;
 
 class Model {
  public:

@@ -9,13 +9,26 @@
 namespace sluice::quant {
 
 extern const FitKernels fit_kernels_base, fit_kernels_avx2;
+void add_products_avx512(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
 
 const FitKernels* fit_kernels_of(const char* isa) {
+  // Searches are the same eight lanes; products gain from wider ones.
+  static const FitKernels avx512 = [] {
+    FitKernels k = fit_kernels_avx2;
+    k.add_products = add_products_avx512;
+    return k;
+  }();
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   if (std::strcmp(isa, "base") == 0) return &fit_kernels_base;
-  return std::strcmp(isa, "avx2") == 0 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? &fit_kernels_avx2 : nullptr;
+  if (std::strcmp(isa, "avx2") == 0 && avx2) return &fit_kernels_avx2;
+  return std::strcmp(isa, "avx512") == 0 && avx2 && __builtin_cpu_supports("avx512f") ? &avx512 : nullptr;
 }
 const FitKernels& fit_kernels() {
-  static const FitKernels& best = fit_kernels_of("avx2") ? fit_kernels_avx2 : fit_kernels_base;
+  static const FitKernels& best = [] () -> const FitKernels& {
+    for (const char* isa : {"avx512", "avx2"})
+      if (const FitKernels* k = fit_kernels_of(isa)) return *k;
+    return fit_kernels_base;
+  }();
   return best;
 }
 

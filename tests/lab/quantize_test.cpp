@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "base/half.h"
 #include "format/gguf_writer.h"
@@ -256,6 +257,47 @@ TEST_P(QuantizeFolder, GoesOnAfterInterruptionsToTheSameBytes) {
   auto r = quantize(o_);
   ASSERT_TRUE(r.ok()) << r.error().message;
   EXPECT_FALSE(r->resumed);
+}
+
+// Two walks: one of the model as it was, whatever became of the other's layers; a layer is shown as often as wanted and goes on once.
+TEST_F(Quantize, TheModelAsItWasIsWalkedBesideTheOneThatIsReplaced) {
+  const auto file = random("q8_0");
+  const kernels::KernelTable* kernels = kernels::reference_kernels();
+  std::vector<int32_t> tokens(64);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = int32_t(i * 31 % 500);
+  using Shown = std::map<Site, std::vector<float>>;
+  const auto gather = [](Shown& to, Site site, const float* rows, int count, int cols) { to[site].insert(to[site].end(), rows, rows + size_t(count) * size_t(cols)); };
+
+  std::vector<Shown> plain;
+  auto one = Calibration::make(file, tokens, 32, *kernels, 1);
+  ASSERT_TRUE(one.ok());
+  while ((*one)->next_layer() < (*one)->spec().num_layers) {
+    Shown& s = plain.emplace_back();
+    ASSERT_TRUE((*one)->run_layer([&](Site site, const float* rows, int count, int cols) { gather(s, site, rows, count, cols); }).ok());
+  }
+
+  auto two = Calibration::make(file, tokens, 32, *kernels, 2);
+  ASSERT_TRUE(two.ok() && (*two)->follow_original().ok());
+  for (size_t layer = 0; layer < plain.size(); ++layer) {
+    const format::TensorEntry& down = *file->find("blk." + std::to_string(layer) + ".ffn_down.weight");
+    const std::vector<uint8_t> nothing(down.bytes.size());  // what q8_0 calls zeros
+    format::TensorEntry none = down;
+    none.bytes = nothing;
+    const std::vector<format::TensorEntry> replaced{none};
+    Shown before, own, down_alone;
+    const auto both = [&](Site site, const float* was, const float* rows, int count, int cols) { gather(before, site, was, count, cols), gather(own, site, rows, count, cols); };
+    ASSERT_TRUE((*two)->show_layer(both, {}, {}, false).ok());
+    EXPECT_EQ(before, plain[layer]);
+    EXPECT_EQ(own == before, layer == 0);
+    before.clear();
+    ASSERT_TRUE((*two)->show_layer([&](Site site, const float*, const float* rows, int count, int cols) { gather(down_alone, site, rows, count, cols); }, Site::kFfnDown, replaced, false).ok());
+    EXPECT_EQ(down_alone.size(), 1u);
+    EXPECT_EQ(down_alone[Site::kFfnDown], own[Site::kFfnDown]);  // its inputs do not depend on what it is
+    own.clear();
+    ASSERT_TRUE((*two)->show_layer(both, {}, {}, true).ok());
+    EXPECT_EQ(before, plain[layer]);
+    ASSERT_TRUE((*two)->run_layer(nullptr, replaced).ok());
+  }
 }
 
 // Layer by layer is the forward pass: the head's inputs are those of the whole model, bit for bit.

@@ -247,10 +247,10 @@ TEST(Gptq, OddSizes) {
 
 TEST(Products, AreThoseOfAPlainLoop) {
   Rng rng(8, 0);
-  for (const char* isa : {"base", "avx2"}) {
+  for (const char* isa : {"base", "avx2", "avx512"}) {
     const FitKernels* kernels = fit_kernels_of(isa);
     if (!kernels) continue;
-    for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(5, 7, 19), std::tuple(8, 70, 1100), std::tuple(4, 4, 8)}) {
+    for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(5, 7, 19), std::tuple(8, 70, 1100), std::tuple(4, 4, 8), std::tuple(9, 67, 50)}) {
       std::vector<float> a, b, c(size_t(m * n), 1.0f);
       for (int i = 0; i < m * k; ++i) a.push_back(rng.normalish());
       for (int i = 0; i < n * k; ++i) b.push_back(rng.normalish());

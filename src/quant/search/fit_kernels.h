@@ -42,6 +42,6 @@ struct FitKernels {
 
 const FitKernels& fit_kernels();  // the best that this machine runs
 // For tests: nullptr where the machine does not run it.
-const FitKernels* fit_kernels_of(const char* isa);  // "base", "avx2"
+const FitKernels* fit_kernels_of(const char* isa);  // "base", "avx2", "avx512"
 
 }  // namespace sluice::quant
