@@ -25,7 +25,6 @@ struct LoadReport {
   double duration_s = 0, output_tok_s = 0, total_tok_s = 0, goodput_rps = 0;
   int64_t prompt_tokens = 0, output_tokens = 0;
   Percentiles ttft_ms, tpot_ms, itl_ms, e2e_ms;
-  double ttft_mean_ms = 0;
   std::string first_error;
 };
 

@@ -1,6 +1,5 @@
 #include "lab/load_tally.h"
 
-#include <numeric>
 
 namespace sluice::lab {
 
@@ -32,7 +31,6 @@ LoadReport LoadTally::report(double duration_s) const {
     r.total_tok_s = double(output_tokens_ + prompt_tokens_) / duration_s;
     r.goodput_rps = good_ / duration_s;
   }
-  if (!ttft_.empty()) r.ttft_mean_ms = 1e3 * std::accumulate(ttft_.begin(), ttft_.end(), 0.0) / double(ttft_.size());
   r.ttft_ms = percentiles_ms(ttft_);
   r.tpot_ms = percentiles_ms(tpot_);
   r.e2e_ms = percentiles_ms(e2e_);

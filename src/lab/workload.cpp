@@ -1,6 +1,7 @@
 #include "lab/workload.h"
 
 #include <algorithm>
+#include <numeric>
 #include <cmath>
 #include <cstdio>
 #include <fstream>
@@ -101,7 +102,7 @@ Percentiles percentiles_ms(std::vector<double> seconds) {
   if (v.empty()) return {};
   std::sort(v.begin(), v.end());
   auto at = [&](double q) { return v[std::min(v.size() - 1, size_t(q * double(v.size())))] * 1e3; };
-  return {at(0.5), at(0.9), at(0.99)};
+  return {at(0.5), at(0.9), at(0.99), 1e3 * std::accumulate(v.begin(), v.end(), 0.0) / double(v.size())};
 }
 
 }  // namespace sluice::lab

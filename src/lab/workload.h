@@ -38,7 +38,7 @@ struct Arrival {
 // In order of arrival. Errors: kInvalidArgument, kNotFound, kBadFile naming the line.
 Result<std::vector<Arrival>> plan_workload(const WorkloadOptions& options);
 
-struct Percentiles { double p50 = 0, p90 = 0, p99 = 0; };
+struct Percentiles { double p50 = 0, p90 = 0, p99 = 0, mean = 0; };
 Percentiles percentiles_ms(std::vector<double> seconds);
 
 }  // namespace sluice::lab
