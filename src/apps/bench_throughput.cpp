@@ -25,7 +25,7 @@ void print_json(const lab::ThroughputReport& r, int max_sequences) {
       {"requests", r.requests}, {"failed", r.failed}, {"max_sequences", max_sequences},
       {"prompt_tokens", r.prompt_tokens}, {"output_tokens", r.output_tokens}, {"duration_s", r.duration_s},
       {"output_tok_s", r.output_tok_s}, {"total_tok_s", r.total_tok_s}, {"steady_tok_s", r.steady_tok_s},
-      {"steady_step_ms", r.steady_step_ms}, {"steps", r.steps}, {"preemptions", r.preemptions},
+      {"steady_step_ms", r.steady_step_ms}, {"live_peak", r.live_peak}, {"live_mean", r.live_mean}, {"steps", r.steps}, {"preemptions", r.preemptions},
       {"ttft_ms", {{"p50", r.ttft_ms.p50}, {"p90", r.ttft_ms.p90}, {"p99", r.ttft_ms.p99}}},
       {"planned_bytes", r.planned_bytes}, {"used_bytes", r.used_bytes}, {"first_error", r.first_error}}.dump() << "\n";
 }
@@ -34,7 +34,7 @@ void print_text(const lab::ThroughputReport& r, int max_sequences) {
   std::printf("%d requests (%ld tokens in, %ld out) in %.2f s, at most %d at once: %d failed, %lu steps, %lu preemptions\n",
               r.requests, long(r.prompt_tokens), long(r.output_tokens), r.duration_s, max_sequences, r.failed,
               static_cast<unsigned long>(r.steps), static_cast<unsigned long>(r.preemptions));
-  std::printf("%.1f output tokens/s, %.1f in all\n", r.output_tok_s, r.total_tok_s);
+  std::printf("%.1f output tokens/s, %.1f in all; %.1f sequences live, %d at most\n", r.output_tok_s, r.total_tok_s, r.live_mean, r.live_peak);
   if (r.steady_tok_s > 0) std::printf("while all decode: %.1f tokens/s, %.3f ms a step\n", r.steady_tok_s, r.steady_step_ms);
   std::printf("time to first token: p50 %.1f, p99 %.1f ms\n", r.ttft_ms.p50, r.ttft_ms.p99);
   if (r.used_bytes) std::printf("device memory: %.0f MB planned, %.0f MB used\n", double(r.planned_bytes) * 1e-6, double(r.used_bytes) * 1e-6);

@@ -22,6 +22,21 @@ sched::Submission make_submission(const RequestLengths& r, int vocab, uint64_t s
   return s;
 }
 
+void count_live(ThroughputReport& r, const std::vector<Times>& times) {
+  std::vector<std::pair<TimeUs, int>> changes;
+  TimeUs lived = 0;
+  for (const Times& t : times) {
+    if (!t.error.empty() || t.tokens.empty()) continue;
+    changes.emplace_back(t.tokens.front(), 1);
+    changes.emplace_back(t.last, -1);  // before who comes at the same time
+    lived += t.last - t.tokens.front();
+  }
+  std::sort(changes.begin(), changes.end());
+  int live = 0;
+  for (const auto& [at, change] : changes) r.live_peak = std::max(r.live_peak, live += change);
+  if (r.duration_s > 0) r.live_mean = double(lived) * 1e-6 / r.duration_s;
+}
+
 void summarise(ThroughputReport& r, const std::vector<Times>& times, TimeUs begin) {
   TimeUs end = begin, last_first = 0, first_end = INT64_MAX;
   std::vector<double> ttft;
@@ -43,6 +58,7 @@ void summarise(ThroughputReport& r, const std::vector<Times>& times, TimeUs begi
     r.output_tok_s = double(r.output_tokens) / r.duration_s;
     r.total_tok_s = double(r.output_tokens + r.prompt_tokens) / r.duration_s;
   }
+  count_live(r, times);
   if (first_end <= last_first || first_end == INT64_MAX) return;
   int64_t steady = 0;
   for (const Times& t : times)

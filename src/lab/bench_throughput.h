@@ -23,6 +23,8 @@ struct ThroughputReport {
   double duration_s = 0, output_tok_s = 0, total_tok_s = 0;
   // While every request decodes: from the last first token to the first end. 0 where there is no such time.
   double steady_tok_s = 0, steady_step_ms = 0;
+  int live_peak = 0;      // requests at once between their first and their last token
+  double live_mean = 0;   // over the whole time
   uint64_t steps = 0, preemptions = 0;
   Percentiles ttft_ms;
   uint64_t planned_bytes = 0, used_bytes = 0;  // of a device's memory

@@ -173,11 +173,15 @@ Result<PlanReport> plan_deployment(const PlanRequest& r) {
   if (!r.draft.empty()) SLUICE_TRY(add_draft(out, r, *table));
   for (const PlanTerm& t : out.terms) out.fixed_bytes += t.bytes;
   const uint64_t left = out.memory_bytes > out.fixed_bytes ? out.memory_bytes - out.fixed_bytes : 0;
+  uint64_t cache = left;
+  if (!r.load.kv_memory.empty()) {
+    SLUICE_ASSIGN(cache, parse_bytes(r.load.kv_memory, "--kv-memory"));
+  }
   const uint64_t block_bytes = (out.kv_bytes_per_token + out.draft_kv_bytes_per_token) * uint64_t(block_tokens);
-  const int64_t blocks = int64_t(left / block_bytes);
+  const int64_t blocks = int64_t(std::min(cache, left) / block_bytes);
   out.max_tokens = blocks * block_tokens;
   out.max_sequences = blocks / ((out.context + block_tokens - 1) / block_tokens);
-  out.fits = out.max_sequences >= std::max(1, r.sequences);
+  out.fits = out.max_sequences >= std::max(1, r.sequences) && cache <= left;
   auto served = plan_memory(s.weights, s.spec, *table, r.load, out.memory_bytes);
   p.kv_bytes = 0;
   out.served = served.ok() ? *served : p;

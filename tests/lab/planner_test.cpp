@@ -92,8 +92,9 @@ TEST(Planner, ACacheWithoutKernelsIsAnErrorThatNamesTypeAndBackend) {
   EXPECT_TRUE(plan_memory(shape.weights, shape.spec, *kernels::reference_kernels(), o, uint64_t{1} << 30).ok());
 }
 
-PlanReport plan(const char* memory, int sequences = 0) {
+PlanReport plan(const char* memory, int sequences = 0, const char* kv_memory = "") {
   PlanRequest r;
+  r.load.kv_memory = kv_memory;
   r.load.random = "llama-8b";
   r.load.context = 4096;
   r.memory = memory;
@@ -117,6 +118,15 @@ TEST(Planner, TermsAddUpAndSpeedFollowsFromBandwidth) {
   EXPECT_FALSE(plan("8GiB").fits);
   EXPECT_FALSE(plan("64GiB", int(p.max_sequences) + 1).fits);
   EXPECT_TRUE(plan("64GiB", int(p.max_sequences)).fits);
+}
+
+// What the server is told its cache may take bounds the plan as well, and more than there is does not fit.
+TEST(Planner, ACacheOfItsOwnSizeBoundsWhatFits) {
+  const PlanReport p = plan("64GiB", 0, "2GiB");
+  EXPECT_EQ(p.max_tokens, int64_t((uint64_t{2} << 30) / (16 * p.kv_bytes_per_token)) * 16);
+  EXPECT_TRUE(p.fits);
+  EXPECT_FALSE(plan("64GiB", int(p.max_sequences) + 1, "2GiB").fits);
+  EXPECT_FALSE(plan("64GiB", 0, "100GiB").fits);
 }
 
 }  // namespace

@@ -48,6 +48,10 @@ TEST(Throughput, EveryRequestRunsToItsLength) {
   EXPECT_EQ(r->output_tokens, out);
   EXPECT_GT(r->output_tok_s, 0);
   EXPECT_GE(r->ttft_ms.p99, r->ttft_ms.p50);
+  EXPECT_GT(r->live_peak, 1);
+  EXPECT_LE(r->live_peak, o.max_sequences);
+  EXPECT_GT(r->live_mean, 0);
+  EXPECT_LE(r->live_mean, r->live_peak);
   lengths->push_back({1 << 20, 1});
   EXPECT_FALSE(bench_throughput(*model, *lengths, 7).ok());
 }
