@@ -7,8 +7,7 @@
 
 #include "lab/loaded_model.h"
 #include "lab/quantize_plan.h"
-#include "quant/calibrate/drift.h"
-#include "quant/calibrate/error_feedback.h"
+#include "lab/site_inputs.h"
 #include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 
@@ -146,21 +145,14 @@ Status FolderCalibration::make_layer() {
   std::vector<format::TensorEntry> rounded;
   if (type_.kind == FolderType::kAwq) SLUICE_TRY(search(layer));
   for (const Site site : kSites) {
-    std::optional<quant::Hessian> hessian;
-    std::optional<quant::Drift> drift;
-    SLUICE_TRY(calibration_->show_layer([&](Site, const float* before, const float* rows, int count, int cols) {
-      if (!hessian) hessian.emplace(cols), drift.emplace(cols);
-      hessian->add(rows, count, parallel());
-      drift->add(before, rows, count, parallel());
-    }, site, rounded, site == kSites[kNumSites - 1]));
-    if (!hessian) continue;
-    SLUICE_ASSIGN(quant::FeedbackFactor factor, quant::factorize(*hessian, {}, parallel()));
-    hessian.reset();
+    SLUICE_ASSIGN(auto inputs, learn_site(*calibration_, site, rounded));
+    if (!inputs) continue;
+    quant::FeedbackFactor& factor = inputs->factor;
     std::vector<std::pair<const format::TensorEntry*, std::vector<float>>> aims;
     for (const format::TensorEntry* t : matrices_of(layer, site)) {
       if (t->cols() != factor.cols) continue;
       SLUICE_ASSIGN(std::vector<float> w, weights(*t));
-      drift->follow(w.data(), int(t->rows()), factor, quant::Drift::kShare, parallel());
+      inputs->drift.follow(w.data(), int(t->rows()), factor, quant::Drift::kShare, parallel());
       aims.emplace_back(t, std::move(w));
     }
     if (type_.kind == FolderType::kAwq) quant::scale_inputs(factor, scaled_[{layer, site}].scales);

@@ -13,9 +13,8 @@
 #include "lab/loaded_model.h"
 #include "lab/quantize_folder.h"
 #include "lab/quantize_plan.h"
+#include "lab/site_inputs.h"
 #include "quant/calibrate/column_squares.h"
-#include "quant/calibrate/drift.h"
-#include "quant/calibrate/error_feedback.h"
 #include "quant/fit.h"
 #include "quant/mixes.h"
 
@@ -28,14 +27,6 @@ double since(Clock::time_point start) { return std::chrono::duration<double>(Clo
 constexpr size_t kChunkElements = size_t{1} << 17;  // that a thread decodes, quantises and writes at a time
 constexpr int kColumnsPerTask = 256;
 constexpr size_t kRowsTogether = 8;  // that error feedback rounds side by side
-
-// What calibration says of a matrix's inputs: how much each column counts and, for error feedback, how columns go together and what
-// they have become.
-struct Inputs {
-  std::vector<float> importance;
-  std::optional<quant::FeedbackFactor> factor;
-  std::optional<quant::Drift> drift;
-};
 
 std::string shown_value(float v) { return std::isnan(v) ? "NaN" : std::isinf(v) ? (v > 0 ? "infinity" : "-infinity") : std::to_string(v); }
 
@@ -71,7 +62,7 @@ class Quantizer {
     std::vector<float> state;
     if (out_.resumed() && out_.load_state(number, state)) calibration->restore(number, state);
     while (calibration->next_layer() < calibration->spec().num_layers) SLUICE_TRY(layer(*calibration));
-    SLUICE_ASSIGN(const Inputs head, head_inputs(*calibration));
+    SLUICE_ASSIGN(const std::vector<float> head, head_inputs(*calibration));
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       // A tied embedding is the head too; one that is not is only looked up.
       const bool is_head = input(i).name == "output.weight" || (input(i).name == "token_embd.weight" && !plan_.file->find("output.weight"));
@@ -94,14 +85,14 @@ class Quantizer {
     const auto start = Clock::now();
     std::map<Site, quant::ColumnSquares> squares;
     SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) { add_squares(c, squares.try_emplace(site, cols).first->second, rows, count); }));
-    std::map<Site, Inputs> inputs;
-    for (const auto& [site, s] : squares) inputs[site].importance = s.mean(tokens_.size());
+    std::map<Site, std::vector<float>> importances;
+    for (const auto& [site, s] : squares) importances[site] = s.mean(tokens_.size());
     calibration_seconds_ += since(start);
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       Site site{};
       if (site_of(input(i).name, site) != layer) continue;
-      const Inputs& x = inputs[site];
-      if (int64_t(x.importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &x));
+      const std::vector<float>& importance = importances[site];
+      if (int64_t(importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &importance));
     }
     return {};
   }
@@ -113,14 +104,15 @@ class Quantizer {
     std::vector<format::TensorEntry> rounded;
     auto start = Clock::now();
     for (const Site site : kSites) {
-      SLUICE_ASSIGN(const Inputs x, inputs_together(c, site, rounded));
+      SLUICE_ASSIGN(const auto x, learn_site(c, site, rounded));
+      if (!x) continue;
       for (size_t i = 0; i < plan_.tensors.size(); ++i) {
         Site of{};
         if (site_of(input(i).name, of) != layer || of != site) continue;
-        if (int64_t(x.importance.size()) != input(i).cols()) continue;
-        if (!out_.done(i) && plan_.tensors[i].weight_format->shape) aim(c, input(i), x);
+        if (x->factor.cols != input(i).cols()) continue;
+        if (!out_.done(i) && plan_.tensors[i].weight_format->shape) aim(c, input(i), *x);
         calibration_seconds_ += since(start);
-        SLUICE_TRY(tensor(i, &x));
+        SLUICE_TRY(tensor(i, &x->importance, &x->factor));
         start = Clock::now();
         aims_.clear();
         format::TensorEntry t = plan_.tensors[i];
@@ -134,26 +126,12 @@ class Quantizer {
     calibration_seconds_ += since(start);
     return {};
   }
-  Result<Inputs> inputs_together(Calibration& c, Site site, std::span<const format::TensorEntry> rounded) {
-    const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
-    std::optional<quant::Hessian> hessian;
-    Inputs x;
-    SLUICE_TRY(c.show_layer([&](Site, const float* before, const float* rows, int count, int cols) {
-      if (!hessian) hessian.emplace(cols), x.drift.emplace(cols);
-      hessian->add(rows, count, parallel);
-      x.drift->add(before, rows, count, parallel);
-    }, site, rounded, site == kSites[kNumSites - 1]));
-    if (!hessian) return x;
-    x.importance = hessian->diagonal();
-    SLUICE_ASSIGN(x.factor, quant::factorize(*hessian, {}, parallel));
-    return x;
-  }
   // What a matrix's weights should be for inputs as they have become.
-  void aim(const Calibration& c, const format::TensorEntry& t, const Inputs& x) {
+  void aim(const Calibration& c, const format::TensorEntry& t, const SiteInputs& x) {
     const quant::Parallel parallel = [&](int n, const std::function<void(int)>& fn) { c.parallel(n, fn); };
     aims_.resize(size_t(t.elements()));
     parallel(int(t.rows()), [&](int r) { format::decode_rows(t, r, r + 1, &aims_[size_t(r) * size_t(t.cols())]); });
-    x.drift->follow(aims_.data(), int(t.rows()), *x.factor, quant::Drift::kShare, parallel);
+    x.drift.follow(aims_.data(), int(t.rows()), x.factor, quant::Drift::kShare, parallel);
   }
 
   static void add_squares(const Calibration& c, quant::ColumnSquares& s, const float* rows, int count) {
@@ -162,14 +140,15 @@ class Quantizer {
                [&](int i) { s.add(rows, count, i * kColumnsPerTask, std::min(cols, (i + 1) * kColumnsPerTask)); });
   }
 
-  Result<Inputs> head_inputs(Calibration& c) {
+  Result<std::vector<float>> head_inputs(Calibration& c) {
     quant::ColumnSquares s(c.spec().dim);
     SLUICE_TRY(c.run_head([&](const float* rows, int count) { add_squares(c, s, rows, count); }));
-    return Inputs{s.mean(tokens_.size()), {}, {}};
+    return s.mean(tokens_.size());
   }
 
-  // Threads take chunks of rows; each row's bytes have their place in the file.
-  Status tensor(size_t i, const Inputs* inputs) {
+  // Threads take chunks of rows; each row's bytes have their place in the file. importance: of the columns, or nullptr; factor: of error
+  // feedback, which rounds aims_.
+  Status tensor(size_t i, const std::vector<float>* importance, const quant::FeedbackFactor* factor = nullptr) {
     if (out_.done(i)) return {};
     if (stopped()) return cancelled();
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
@@ -181,7 +160,7 @@ class Quantizer {
     Status status;
     const auto work = [&] {
       for (size_t row; !failed && (row = next.fetch_add(chunk)) < rows;) {
-        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), inputs);
+        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), importance, factor);
         if (s.ok()) continue;
         const std::lock_guard lock(mutex);
         if (!failed.exchange(true)) status = std::move(s);
@@ -196,7 +175,7 @@ class Quantizer {
     return out_.mark(i);
   }
 
-  Status rows_of(size_t i, size_t row, size_t count, const Inputs* inputs) {
+  Status rows_of(size_t i, size_t row, size_t count, const std::vector<float>* importance, const quant::FeedbackFactor* factor) {
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
     const size_t cols = size_t(in.cols()), stride = quant::row_bytes(*to.weight_format, cols);
     const uint64_t at = plan_.layout.offsets[i] + row * stride;
@@ -210,8 +189,8 @@ class Quantizer {
     if (const size_t bad = quant::first_unfit(x.data(), x.size()); bad < x.size())
       return bad_file(in.name + ": element " + std::to_string(row * cols + bad) + " (row " + std::to_string(row + bad / cols) + ", column " + std::to_string(bad % cols) +
                       ") is " + shown_value(x[bad]) + "; weights must be finite and at most 65504 in size");
-    if (inputs && inputs->factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *inputs->factor, aims_.empty() ? x.data() : &aims_[row * cols], inputs->importance, int(count), bytes.data());
-    else quant::fit(*to.weight_format, x.data(), inputs ? inputs->importance.data() : nullptr, bytes.data(), count, cols);
+    if (factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *factor, &aims_[row * cols], *importance, int(count), bytes.data());
+    else quant::fit(*to.weight_format, x.data(), importance ? importance->data() : nullptr, bytes.data(), count, cols);
     to.weight_format->decode(bytes.data(), y.data(), y.size());
     double error = 0, square = 0;
     for (size_t k = 0; k < x.size(); ++k) {
