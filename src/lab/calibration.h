@@ -3,7 +3,8 @@
 //
 // The layers' own weights make the next layer's inputs; float weights are rounded to Q8_0 for that, which is several times as fast
 // and moves what is collected by far less than another text would. Windows are read alone, from position 0.
-// Memory: a layer, one window's activations, and the residual stream of all tokens (tokens x dim floats).
+// Memory: a layer, one window's activations, and the residual stream of all tokens (tokens x dim floats); twice the layer and the stream
+// where the model as it was is walked too.
 // Threads: one at a time; the work is spread over options.threads. The same bits for any number of them.
 #pragma once
 #include <functional>

@@ -1,5 +1,5 @@
 // What error feedback learns of a site's inputs before its matrices are rounded (quant/calibrate/error_feedback.h, drift.h).
-// Memory: two K x K matrices while it learns, two of what it returns. Threads: as Calibration.
+// Memory: four K x K matrices at most, two of which it returns. Threads: as Calibration.
 #pragma once
 #include <optional>
 

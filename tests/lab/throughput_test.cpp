@@ -28,6 +28,14 @@ TEST(Throughput, ReadsListsOfLengths) {
   EXPECT_FALSE(read_lengths("/nowhere.json").ok());
 }
 
+TEST(Throughput, PercentilesComeWithTheirMean) {
+  const Percentiles p = percentiles_ms({0.004, 0.001, 0.002, 0.009});
+  EXPECT_NEAR(p.p50, 4, 1e-9);
+  EXPECT_NEAR(p.p99, 9, 1e-9);
+  EXPECT_NEAR(p.mean, 4, 1e-9);
+  EXPECT_EQ(percentiles_ms({}).mean, 0);
+}
+
 TEST(Throughput, EveryRequestRunsToItsLength) {
   LoadOptions o;
   o.random = "llama-tiny";

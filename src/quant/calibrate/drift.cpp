@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/result.h"
+#include "quant/calibrate/columns.h"
 #include "quant/search/fit_kernels.h"
 
 namespace sluice::quant {
@@ -16,14 +17,9 @@ int tiles(int n) { return (n + kTile - 1) / kTile; }
 
 void Drift::add(const float* before, const float* now, int count, const Parallel& parallel) {
   const size_t k = size_t(cols_), stride = size_t(count);
-  std::vector<float> moved(k * stride), inputs(k * stride);  // columns, so that products are of rows
-  parallel(tiles(cols_), [&](int t) {
-    for (int i = t * kTile; i < std::min(cols_, (t + 1) * kTile); ++i)
-      for (size_t r = 0; r < stride; ++r) {
-        inputs[size_t(i) * stride + r] = now[r * k + size_t(i)];
-        moved[size_t(i) * stride + r] = before[r * k + size_t(i)] - now[r * k + size_t(i)];
-      }
-  });
+  const std::vector<float> inputs = columns_of(now, count, cols_, parallel);
+  std::vector<float> moved = columns_of(before, count, cols_, parallel);
+  for (size_t i = 0; i < moved.size(); ++i) moved[i] -= inputs[i];
   parallel(tiles(cols_), [&](int t) {
     const int begin = t * kTile, m = std::min(kTile, cols_ - begin);
     fit_kernels().add_products(&sums_[size_t(begin) * k], k, &inputs[size_t(begin) * stride], stride, moved.data(), stride, m, cols_, count, 1);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "quant/calibrate/columns.h"
 #include "quant/search/fit_kernels.h"
 
 namespace sluice::quant {
@@ -9,13 +10,8 @@ namespace sluice::quant {
 void Hessian::add(const float* rows, int count, const Parallel& parallel) {
   constexpr int kTile = 64;
   const size_t k = size_t(cols_), stride = size_t(count);
-  std::vector<float> columns(k * stride);  // so that products are of rows
-  const int tiles = (cols_ + kTile - 1) / kTile;
-  parallel(tiles, [&](int t) {
-    for (int i = t * kTile; i < std::min(cols_, (t + 1) * kTile); ++i)
-      for (size_t r = 0; r < stride; ++r) columns[size_t(i) * stride + r] = rows[r * k + size_t(i)];
-  });
-  parallel(tiles, [&](int t) {
+  const std::vector<float> columns = columns_of(rows, count, cols_, parallel);
+  parallel((cols_ + kTile - 1) / kTile, [&](int t) {
     const int begin = t * kTile, m = std::min(kTile, cols_ - begin);
     fit_kernels().add_products(&sums_[size_t(begin) * k], k, &columns[size_t(begin) * stride], stride, columns.data(), stride, m, begin + m, count, 1);
   });
