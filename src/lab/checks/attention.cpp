@@ -280,7 +280,7 @@ struct Runner {
         beyond.push_back(std::min(d.c.lengths[s], end[s] + 5));
         if (keys_in_groups(d.c.type.keys)) beyond.back() = std::min(beyond.back(), begin[s] / kKeyGroup * kKeyGroup + kKeyGroup - 1);
       }
-      if (drafts) step(begin, beyond, *drafts);
+      if (drafts && beyond != begin) step(begin, beyond, *drafts);  // a step has tokens
       step(begin, end, d);
       begin = end;
     }
