@@ -14,6 +14,7 @@
 #include "lab/quantize_folder.h"
 #include "lab/quantize_plan.h"
 #include "lab/site_inputs.h"
+#include "quant/calibrate/block_choice.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/fit.h"
 #include "quant/mixes.h"
@@ -38,7 +39,7 @@ class Quantizer {
   Result<QuantizeReport> run() {
     SLUICE_TRY(out_.write(0, {reinterpret_cast<const uint8_t*>(plan_.layout.head.data()), plan_.layout.head.size()}));
     if (tokens_.empty()) {
-      for (size_t i = 0; i < plan_.tensors.size(); ++i) SLUICE_TRY(tensor(i, nullptr));
+      for (size_t i = 0; i < plan_.tensors.size(); ++i) SLUICE_TRY(tensor(i, {}));
     } else {
       SLUICE_TRY(walk());
     }
@@ -66,7 +67,7 @@ class Quantizer {
     for (size_t i = 0; i < plan_.tensors.size(); ++i) {
       // A tied embedding is the head too; one that is not is only looked up.
       const bool is_head = input(i).name == "output.weight" || (input(i).name == "token_embd.weight" && !plan_.file->find("output.weight"));
-      SLUICE_TRY(tensor(i, is_head ? &head : nullptr));
+      SLUICE_TRY(tensor(i, {is_head ? &head : nullptr}));
     }
     return {};
   }
@@ -84,7 +85,11 @@ class Quantizer {
     const int layer = c.next_layer();
     const auto start = Clock::now();
     std::map<Site, quant::ColumnSquares> squares;
-    SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) { add_squares(c, squares.try_emplace(site, cols).first->second, rows, count); }));
+    std::map<Site, quant::InputSample> samples;
+    SLUICE_TRY(c.run_layer([&](Site site, const float* rows, int count, int cols) {
+      add_squares(c, squares.try_emplace(site, cols).first->second, rows, count);
+      samples.try_emplace(site, cols, c.num_tokens()).first->second.add(rows, count);
+    }));
     std::map<Site, std::vector<float>> importances;
     for (const auto& [site, s] : squares) importances[site] = s.mean(tokens_.size());
     calibration_seconds_ += since(start);
@@ -92,7 +97,7 @@ class Quantizer {
       Site site{};
       if (site_of(input(i).name, site) != layer) continue;
       const std::vector<float>& importance = importances[site];
-      if (int64_t(importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, &importance));
+      if (int64_t(importance.size()) == input(i).cols()) SLUICE_TRY(tensor(i, {&importance, nullptr, &samples[site]}));
     }
     return {};
   }
@@ -112,7 +117,7 @@ class Quantizer {
         if (x->factor.cols != input(i).cols()) continue;
         if (!out_.done(i) && plan_.tensors[i].weight_format->shape) aim(c, input(i), *x);
         calibration_seconds_ += since(start);
-        SLUICE_TRY(tensor(i, &x->importance, &x->factor));
+        SLUICE_TRY(tensor(i, {&x->importance, &x->factor}));
         start = Clock::now();
         aims_.clear();
         format::TensorEntry t = plan_.tensors[i];
@@ -146,9 +151,14 @@ class Quantizer {
     return s.mean(tokens_.size());
   }
 
-  // Threads take chunks of rows; each row's bytes have their place in the file. importance: of the columns, or nullptr; factor: of error
-  // feedback, which rounds aims_.
-  Status tensor(size_t i, const std::vector<float>* importance, const quant::FeedbackFactor* factor = nullptr) {
+  // What is known of a matrix's inputs; each may be nullptr.
+  struct Heard {
+    const std::vector<float>* importance = nullptr;   // of the columns
+    const quant::FeedbackFactor* factor = nullptr;    // of error feedback, which rounds aims_
+    const quant::InputSample* sample = nullptr;       // to choose among blocks' roundings by
+  };
+  // Threads take chunks of rows; each row's bytes have their place in the file.
+  Status tensor(size_t i, const Heard& heard) {
     if (out_.done(i)) return {};
     if (stopped()) return cancelled();
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
@@ -160,7 +170,7 @@ class Quantizer {
     Status status;
     const auto work = [&] {
       for (size_t row; !failed && (row = next.fetch_add(chunk)) < rows;) {
-        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), importance, factor);
+        Status s = stopped() ? Status(cancelled()) : rows_of(i, row, std::min(chunk, rows - row), heard);
         if (s.ok()) continue;
         const std::lock_guard lock(mutex);
         if (!failed.exchange(true)) status = std::move(s);
@@ -175,7 +185,7 @@ class Quantizer {
     return out_.mark(i);
   }
 
-  Status rows_of(size_t i, size_t row, size_t count, const std::vector<float>* importance, const quant::FeedbackFactor* factor) {
+  Status rows_of(size_t i, size_t row, size_t count, const Heard& heard) {
     const format::TensorEntry &in = input(i), &to = plan_.tensors[i];
     const size_t cols = size_t(in.cols()), stride = quant::row_bytes(*to.weight_format, cols);
     const uint64_t at = plan_.layout.offsets[i] + row * stride;
@@ -189,8 +199,11 @@ class Quantizer {
     if (const size_t bad = quant::first_unfit(x.data(), x.size()); bad < x.size())
       return bad_file(in.name + ": element " + std::to_string(row * cols + bad) + " (row " + std::to_string(row + bad / cols) + ", column " + std::to_string(bad % cols) +
                       ") is " + shown_value(x[bad]) + "; weights must be finite and at most 65504 in size");
-    if (factor && to.weight_format->shape) quant::feedback_rows(*to.weight_format, *factor, &aims_[row * cols], *importance, int(count), bytes.data());
-    else quant::fit(*to.weight_format, x.data(), importance ? importance->data() : nullptr, bytes.data(), count, cols);
+    const quant::WeightFormat& f = *to.weight_format;
+    const float* importance = heard.importance ? heard.importance->data() : nullptr;
+    if (heard.factor && f.shape) quant::feedback_rows(f, *heard.factor, &aims_[row * cols], *heard.importance, int(count), bytes.data());
+    else if (heard.sample && f.shape) quant::fit_together(f, x.data(), importance, *heard.sample, bytes.data(), count, cols);
+    else quant::fit(f, x.data(), importance, bytes.data(), count, cols);
     to.weight_format->decode(bytes.data(), y.data(), y.size());
     double error = 0, square = 0;
     for (size_t k = 0; k < x.size(); ++k) {

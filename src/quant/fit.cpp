@@ -9,13 +9,13 @@
 namespace sluice::quant {
 
 extern const FitKernels fit_kernels_base, fit_kernels_avx2;
-void add_products_avx512(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
+extern const ProductKernels products_avx512;
 
 const FitKernels* fit_kernels_of(const char* isa) {
   // Searches are the same eight lanes; products gain from wider ones.
   static const FitKernels avx512 = [] {
     FitKernels k = fit_kernels_avx2;
-    k.add_products = add_products_avx512;
+    k.products = &products_avx512;
     return k;
   }();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

@@ -254,7 +254,7 @@ TEST(Products, AreThoseOfAPlainLoop) {
       std::vector<float> a, b, c(size_t(m * n), 1.0f);
       for (int i = 0; i < m * k; ++i) a.push_back(rng.normalish());
       for (int i = 0; i < n * k; ++i) b.push_back(rng.normalish());
-      kernels->add_products(c.data(), size_t(n), a.data(), size_t(k), b.data(), size_t(k), m, n, k, -1);
+      kernels->products->add(c.data(), size_t(n), a.data(), size_t(k), b.data(), size_t(k), m, n, k, -1);
       for (int i = 0; i < m; ++i)
         for (int j = 0; j < n; ++j) {
           double s = 1;

@@ -27,7 +27,7 @@ double error_with(const std::vector<float>& w, int rows, const std::vector<float
     for (size_t k = 0; k < cols; ++k) scaled[size_t(r) * cols + k] = row[k] / s[k] - w[size_t(r) * cols + k];
   }
   std::vector<float> out(size_t(rows) * size_t(count));
-  fit_kernels().add_products(out.data(), size_t(count), scaled.data(), cols, sample, cols, rows, count, int(cols), 1);
+  fit_kernels().products->add(out.data(), size_t(count), scaled.data(), cols, sample, cols, rows, count, int(cols), 1);
   double sum = 0;
   for (float v : out) sum += double(v) * v;
   return sum;

@@ -22,7 +22,7 @@ void Drift::add(const float* before, const float* now, int count, const Parallel
   for (size_t i = 0; i < moved.size(); ++i) moved[i] -= inputs[i];
   parallel(tiles(cols_), [&](int t) {
     const int begin = t * kTile, m = std::min(kTile, cols_ - begin);
-    fit_kernels().add_products(&sums_[size_t(begin) * k], k, &inputs[size_t(begin) * stride], stride, moved.data(), stride, m, cols_, count, 1);
+    fit_kernels().products->add(&sums_[size_t(begin) * k], k, &inputs[size_t(begin) * stride], stride, moved.data(), stride, m, cols_, count, 1);
   });
   rows_ += stride;
 }
@@ -37,7 +37,7 @@ void Drift::follow(float* w, int rows, const FeedbackFactor& f, float share, con
     std::vector<float> pulls(size_t(rows) * k);
     parallel(tiles(rows), [&](int t) {
       const int begin = t * kTile, m = std::min(kTile, rows - begin);
-      fit_kernels().add_products(&pulls[size_t(begin) * k], k, w + size_t(begin) * k, k, sums_.data(), k, m, cols_, cols_, 1);
+      fit_kernels().products->add(&pulls[size_t(begin) * k], k, w + size_t(begin) * k, k, sums_.data(), k, m, cols_, cols_, 1);
       for (int r = begin; r < begin + m; ++r)
         for (size_t j = 0; j < k; ++j) y[size_t(r) * k + j] = pulls[size_t(r) * k + size_t(f.column_at[j])] / float(std::max<size_t>(1, rows_));
     });
@@ -50,7 +50,7 @@ void Drift::follow(float* w, int rows, const FeedbackFactor& f, float share, con
     parallel(tiles(rows), [&](int t) {
       const int begin = t * kTile, m = std::min(kTile, rows - begin);
       float* z = &y[size_t(begin) * k];
-      fit_kernels().add_products(z + b, k, z, k, before.data(), k, m, n, b, -1);
+      fit_kernels().products->add(z + b, k, z, k, before.data(), k, m, n, b, -1);
       for (int r = 0; r < m; ++r)
         for (int j = 0; j < n; ++j) {
           float* row = z + size_t(r) * k + size_t(b);
@@ -64,7 +64,7 @@ void Drift::follow(float* w, int rows, const FeedbackFactor& f, float share, con
     parallel(tiles(rows), [&](int t) {
       const int begin = t * kTile, m = std::min(kTile, rows - begin);
       float* z = &y[size_t(begin) * k];
-      fit_kernels().add_products(z + b, k, z + end, k, f.upper.data() + size_t(b) * k + size_t(end), k, m, n, cols_ - end, -1);
+      fit_kernels().products->add(z + b, k, z + end, k, f.upper.data() + size_t(b) * k + size_t(end), k, m, n, cols_ - end, -1);
       for (int r = 0; r < m; ++r)
         for (int j = n - 1; j >= 0; --j) {
           float* row = z + size_t(r) * k + size_t(b);

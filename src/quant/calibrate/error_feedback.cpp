@@ -27,7 +27,7 @@ class Rows {
     const int n = end - begin, rest = f_.cols - end;
     std::vector<float> sums(size_t(kLanes) * size_t(n));
     if (rest > 0)
-      fit_kernels().add_products(sums.data(), size_t(n), &errors_[size_t(end)], k_, &f_.upper[size_t(begin) * k_ + size_t(end)], k_, kLanes, n, rest, 1);
+      fit_kernels().products->add(sums.data(), size_t(n), &errors_[size_t(end)], k_, &f_.upper[size_t(begin) * k_ + size_t(end)], k_, kLanes, n, rest, 1);
     pull_.assign(size_t(n) * kLanes, 0);
     for (int j = 0; j < n; ++j)
       for (int l = 0; l < kLanes; ++l) pull_[size_t(j * kLanes + l)] = sums[size_t(l * n + j)];

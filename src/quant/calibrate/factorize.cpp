@@ -35,7 +35,7 @@ bool cholesky(std::vector<float>& a, int n, const Parallel& parallel) {
     const int width = std::min(kBlock, n - b), tasks = (n - b + kBlock - 1) / kBlock;
     parallel(tasks, [&](int t) {
       const int begin = b + t * kBlock, m = std::min(kBlock, n - begin);
-      fit_kernels().add_products(&a[size_t(begin) * stride + size_t(b)], stride, &a[size_t(begin) * stride], stride, &a[size_t(b) * stride], stride, m, width, b, -1);
+      fit_kernels().products->add(&a[size_t(begin) * stride + size_t(b)], stride, &a[size_t(begin) * stride], stride, &a[size_t(b) * stride], stride, m, width, b, -1);
     });
     if (!factor_block(a.data(), stride, b, width)) return false;
     parallel(tasks, [&](int t) {

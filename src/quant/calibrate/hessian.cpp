@@ -13,7 +13,7 @@ void Hessian::add(const float* rows, int count, const Parallel& parallel) {
   const std::vector<float> columns = columns_of(rows, count, cols_, parallel);
   parallel((cols_ + kTile - 1) / kTile, [&](int t) {
     const int begin = t * kTile, m = std::min(kTile, cols_ - begin);
-    fit_kernels().add_products(&sums_[size_t(begin) * k], k, &columns[size_t(begin) * stride], stride, columns.data(), stride, m, begin + m, count, 1);
+    fit_kernels().products->add(&sums_[size_t(begin) * k], k, &columns[size_t(begin) * stride], stride, columns.data(), stride, m, begin + m, count, 1);
   });
   rows_ += stride;
 }

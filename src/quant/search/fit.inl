@@ -46,8 +46,7 @@ void super(const BlockShape& shape, const float* x, const float* weights, BlockC
 
 }  // namespace
 
-void SLUICE_ADD_PRODUCTS(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
-
-extern const FitKernels SLUICE_FIT_KERNELS{simple, super, long_group, SLUICE_ADD_PRODUCTS, round_block};
+extern const ProductKernels SLUICE_PRODUCTS;
+extern const FitKernels SLUICE_FIT_KERNELS{simple, super, long_group, round_block, &SLUICE_PRODUCTS};
 
 }  // namespace sluice::quant

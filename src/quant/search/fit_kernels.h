@@ -2,6 +2,7 @@
 // bit for bit; products do not (fused multiply-adds), nor does what follows from them.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 
 #include "quant/block_codes.h"
 
@@ -26,6 +27,18 @@ struct RoundBlock {
   float *error = nullptr;         // out: w less what it became
 };
 
+// Rows of kSpan floats, or several times as many.
+constexpr int kSpan = 64;
+
+struct ProductKernels {
+  // c[i][j] += sign * sum over k of a[i][k] * b[j][k], for i < m, j < n.
+  void (*add)(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
+  // c[i][k] = sum over j < n of a[i][j] * b[j][k], for i < m, k < count (a multiple of kSpan); c and b: [.., count].
+  void (*combine)(float* c, const float* a, size_t a_stride, const float* b, int m, int n, int count);
+  // Adds to sum the one of the vectors ([choices], stride apart) that makes it shortest. Returns which; -1: none makes it shorter.
+  int (*shorten)(float* sum, const float* vectors, size_t stride, int choices, int count);
+};
+
 struct FitKernels {
   // Blocks with a scale of their own alone: count (1..kLanes) of them, x and weights [count, 32].
   void (*simple)(const BlockShape& shape, const float* x, const float* weights, int count, BlockCodes* out);
@@ -35,9 +48,8 @@ struct FitKernels {
   // f16. x: [n][kLanes], weights: [n], or nullptr: an element counts 1 + x^2 / mean x^2. symmetric: zero is
   // 2^(bits - 1); else at least 1.
   void (*long_group)(const float* x, const float* weights, int n, int bits, bool symmetric, float* scale, float* zero);
-  // c[i][j] += sign * sum over k of a[i][k] * b[j][k], for i < m, j < n.
-  void (*add_products)(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
   void (*round_block)(const RoundBlock& block);
+  const ProductKernels* products;
 };
 
 const FitKernels& fit_kernels();  // the best that this machine runs

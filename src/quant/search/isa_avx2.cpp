@@ -1,3 +1,3 @@
 #define SLUICE_FIT_KERNELS fit_kernels_avx2
-#define SLUICE_ADD_PRODUCTS add_products_avx2
+#define SLUICE_PRODUCTS products_avx2
 #include "quant/search/fit.inl"

@@ -49,10 +49,53 @@ void add_products(float* c, size_t c_stride, const float* a, size_t a_stride, co
                m - i < kTileA ? m - i : kTileA, n - j < kTileB ? n - j : kTileB, k - p < kDepth ? k - p : kDepth, sign);
 }
 
+void store_wide(float* p, Wide v) { __builtin_memcpy(p, &v, sizeof v); }
+
+constexpr int kWides = SLUICE_WIDE == 16 ? 4 : 2;  // of a tile of combined rows
+static_assert(kSpan % (kWides * SLUICE_WIDE) == 0);
+
+void combine(float* c, const float* a, size_t a_stride, const float* b, int m, int n, int count) {
+  for (int i = 0; i < m; i += kTileA)
+    for (int k = 0; k < count; k += kWides * SLUICE_WIDE) {
+      const float* ar[kTileA];
+      for (int r = 0; r < kTileA; ++r) ar[r] = a + size_t(i + r < m ? i + r : m - 1) * a_stride;
+      Wide sums[kTileA][kWides] = {};
+      for (int j = 0; j < n; ++j)
+        for (int w = 0; w < kWides; ++w) {
+          const Wide y = load_wide(b + size_t(j) * size_t(count) + size_t(k + w * SLUICE_WIDE));
+          for (int r = 0; r < kTileA; ++r) sums[r][w] += ar[r][j] * y;
+        }
+      for (int r = 0; r < kTileA && i + r < m; ++r)
+        for (int w = 0; w < kWides; ++w) store_wide(c + size_t(i + r) * size_t(count) + size_t(k + w * SLUICE_WIDE), sums[r][w]);
+    }
+}
+
+float squared_length(const float* a, const float* b, int count) {  // of a + b; b: nullptr is nothing
+  Wide s = {}, t = {};
+  for (int k = 0; k < count; k += 2 * SLUICE_WIDE) {
+    Wide x = load_wide(a + k), y = load_wide(a + k + SLUICE_WIDE);
+    if (b) x += load_wide(b + k), y += load_wide(b + k + SLUICE_WIDE);
+    s += x * x;
+    t += y * y;
+  }
+  s += t;
+  float sum = 0;
+  for (int l = 0; l < SLUICE_WIDE; ++l) sum += s[l];
+  return sum;
+}
+
+int shorten(float* sum, const float* vectors, size_t stride, int choices, int count) {
+  float least = squared_length(sum, nullptr, count);
+  int best = -1;
+  for (int c = 0; c < choices; ++c)
+    if (const float e = squared_length(sum, vectors + size_t(c) * stride, count); e < least) least = e, best = c;
+  if (best >= 0)
+    for (int k = 0; k < count; k += SLUICE_WIDE) store_wide(sum + k, load_wide(sum + k) + load_wide(vectors + size_t(best) * stride + k));
+  return best;
+}
+
 }  // namespace
 
-void SLUICE_ADD_PRODUCTS(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign) {
-  add_products(c, c_stride, a, a_stride, b, b_stride, m, n, k, sign);
-}
+extern const ProductKernels SLUICE_PRODUCTS{add_products, combine, shorten};
 
 }  // namespace sluice::quant

@@ -1,4 +1,4 @@
-#define SLUICE_ADD_PRODUCTS add_products_avx512
+#define SLUICE_PRODUCTS products_avx512
 #define SLUICE_WIDE 16
 #define SLUICE_ROWS_OF_A 4
 #define SLUICE_ROWS_OF_B 6
