@@ -92,7 +92,7 @@ class Rows {
     const ProductKernels& p = *fit_kernels().products;
     p.combine(vectors_.data(), changes_.data(), group_, sample_.columns() + column * count_, int(rows) * kOthers, int(group_), int(count_));
     for (size_t i = 0; i < rows; ++i)
-      if (const int o = p.shorten(&sums_[i * count_], &vectors_[i * kOthers * count_], count_, kOthers, int(count_)); o >= 0) codes(i, b) = others_[i * kOthers + size_t(o)];
+      if (const int o = p.shorten(sums_.data() + i * count_, vectors_.data() + i * kOthers * count_, count_, kOthers, int(count_)); o >= 0) codes(i, b) = others_[i * kOthers + size_t(o)];
   }
 
   const WeightFormat& f_;
