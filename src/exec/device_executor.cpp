@@ -112,6 +112,10 @@ void DeviceExecutor::make_caches() {
     take(options_.swap_blocks, kernels::MemoryKind::kStaging, "swapped blocks");
     swapped_.push_back(view);
   }
+  if (!model_->kernels().host_memory || !ready_.ok()) return;
+  std::vector<TouchAhead::Part> parts;
+  for (const kernels::CacheView& c : caches_) parts.insert(parts.end(), {{c.keys, c.key_stride}, {c.values, c.value_stride}});
+  touch_ahead_ = std::make_unique<TouchAhead>(std::move(parts), options_.total_blocks);
 }
 
 DeviceExecutor::~DeviceExecutor() {
@@ -135,6 +139,8 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   const int index = int(submitted_ % kSlots);
   Slot& slot = *slots_[size_t(index)];
   const Slot& before = *slots_[size_t(1 - index)];
+  if (touch_ahead_)
+    for (int s = 0; s < plan.num_sequences(); ++s) touch_ahead_->reach(plan.block_ids[size_t(plan.block_begin[size_t(s) + 1]) - 1]);  // the newest of its blocks
   slot.num_logprobs.clear();
   for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
   const bool recordable = options_.graphs && !model_->kernels().host_memory && decodes_only(plan);

@@ -11,6 +11,7 @@
 #include "exec/executor.h"
 #include "exec/plan_memory.h"
 #include "exec/row_distributions.h"
+#include "exec/touch_ahead.h"
 #include "model/model.h"
 
 namespace sluice::exec {
@@ -95,6 +96,7 @@ class DeviceExecutor final : public Executor {
   model::Activations activations_;
   std::vector<kernels::BackendBuffer> cache_memory_;
   std::vector<kernels::CacheView> caches_;  // one a layer
+  std::unique_ptr<TouchAhead> touch_ahead_; // of a host's memory
   std::vector<kernels::CacheView> swapped_; // likewise, in staging memory
   std::vector<std::unique_ptr<Slot>> slots_;
   uint64_t submitted_ = 0, collected_ = 0;
