@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kPopulateWrite = 23;           // MADV_POPULATE_WRITE, which older headers lack
 constexpr size_t kAtOnce = size_t{2} << 20;  // that a call touches
-constexpr int kNice = 10, kPauses = 10;      // steps come first: it rests so many times as long as it works
+constexpr int kNice = 10, kPauses = 3;       // steps come first: it rests so many times as long as it works
 
 }  // namespace
 
