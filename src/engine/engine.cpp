@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/long_slice.h"
+
 namespace sluice::engine {
 namespace {
 
@@ -92,6 +94,7 @@ int Engine::retry_after_s() const {
 
 // With an executor of depth 2 the next step is planned and submitted while the one before runs.
 void Engine::run() {
+  take_long_slices();
   std::vector<sched::Submission> arrived;
   while (!stop_) {
     const bool resting = scheduler_.idle() && scheduler_.num_in_flight() == 0;

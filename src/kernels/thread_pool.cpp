@@ -6,6 +6,8 @@
 #include <chrono>
 #include <system_error>
 
+#include "base/long_slice.h"
+
 namespace sluice::kernels {
 namespace {
 
@@ -143,6 +145,7 @@ void ThreadPool::worker_main(int worker, int cpu) noexcept {
     CPU_SET(cpu, &set);
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);  // a wish: without it the worker runs where it may
   }
+  take_long_slices();
   for (uint32_t seen = 0;;) {
     seen = wait_for_job(seen);
     if (stop_.load(std::memory_order_acquire)) return;
