@@ -93,17 +93,39 @@ TEST(BlockChoice, RowsAreEachAlone) {
   }
 }
 
-TEST(BlockChoice, WithoutInputsEachGroupIsTheBestAlone) {
+TEST(BlockChoice, WithoutASampleEachGroupIsTheBestAlone) {
   const Layer layer(5);
-  const std::vector<float> importance(Layer::kCols, 1), nothing(Layer::kTokens * Layer::kCols);
-  for (const InputSample& sample : {InputSample(Layer::kCols, 0), sample_of(nothing), sample_of(nothing, 3)})
-    for (const WeightFormat* f : formats_table()) {
-      if (!f->shape) continue;
-      std::vector<uint8_t> alone(Layer::kRows * row_bytes(*f, Layer::kCols)), together(alone.size());
-      fit(*f, layer.w.data(), importance.data(), alone.data(), Layer::kRows, Layer::kCols);
-      fit_together(*f, layer.w.data(), importance.data(), sample, together.data(), Layer::kRows, Layer::kCols);
-      EXPECT_EQ(alone, together) << f->name;
-    }
+  const std::vector<float> importance(Layer::kCols, 1);
+  for (const WeightFormat* f : formats_table()) {
+    if (!f->shape) continue;
+    std::vector<uint8_t> alone(Layer::kRows * row_bytes(*f, Layer::kCols)), together(alone.size());
+    fit(*f, layer.w.data(), importance.data(), alone.data(), Layer::kRows, Layer::kCols);
+    fit_together(*f, layer.w.data(), importance.data(), InputSample(Layer::kCols, 0), together.data(), Layer::kRows, Layer::kCols);
+    EXPECT_EQ(alone, together) << f->name;
+  }
+}
+
+// Of inputs that only the rest of the text has the mean squares are heard, column by column.
+TEST(BlockChoice, HearsOfInputsThatTheSampleLacks) {
+  Layer layer(8);
+  std::vector<float> seen = layer.inputs();
+  constexpr int kRare = 77;
+  for (int t = 0; t < Layer::kTokens; ++t) seen[size_t(t * Layer::kCols + kRare)] *= 1e-3f;
+  const InputSample sample = sample_of(seen);
+  std::vector<float> importance = mean_squares(seen);
+  const WeightFormat& f = *find_format(WeightType::kQ4_0);
+  std::vector<uint8_t> bytes(Layer::kRows * row_bytes(f, Layer::kCols));
+  const auto rare_error = [&] {
+    fit_together(f, layer.w.data(), importance.data(), sample, bytes.data(), Layer::kRows, Layer::kCols);
+    std::vector<float> y(layer.w.size());
+    f.decode(bytes.data(), y.data(), y.size());
+    double sum = 0;
+    for (size_t r = 0; r < Layer::kRows; ++r) sum += std::pow(double(y[r * Layer::kCols + kRare]) - layer.w[r * Layer::kCols + kRare], 2);
+    return sum;
+  };
+  const double unheard = rare_error();
+  importance[kRare] = 1e4f;
+  EXPECT_LT(rare_error(), 0.15 * unheard);
 }
 
 // Weights at the ends of what blocks hold, whose neighbours' grids would leave it.
@@ -168,9 +190,11 @@ TEST(FitKernels, CombineAndShortenAreWhatTheySay) {
             ASSERT_NEAR(c[size_t(i * count + k)], s, 1e-4) << isa;
             squares[size_t(i)] += (sum[size_t(k)] + s) * (sum[size_t(k)] + s);
           }
+        std::vector<float> costs;
+        for (int i = 0; i < m; ++i) squares[size_t(i)] += costs.emplace_back(20 * rng.normalish());
         const int best = int(std::min_element(squares.begin(), squares.end()) - squares.begin());
         std::vector<float> now = sum;
-        EXPECT_EQ(kernels->products->shorten(now.data(), c.data(), size_t(count), m, count), best == m ? -1 : best) << isa;
+        EXPECT_EQ(kernels->products->shorten(now.data(), c.data(), size_t(count), costs.data(), m, count), best == m ? -1 : best) << isa;
         for (int k = 0; k < count; ++k) EXPECT_EQ(now[size_t(k)], best == m ? sum[size_t(k)] : sum[size_t(k)] + c[size_t(best * count + k)]);
       }
   }

@@ -50,7 +50,14 @@ class Rows {
   Rows(const WeightFormat& format, const float* importance, const InputSample& sample, size_t cols)
       : f_(format), shape_(*format.shape), importance_(importance), sample_(sample), cols_(cols), blocks_(cols / size_t(shape_.elements)), count_(size_t(sample.count())),
         group_(size_t(shape_.group)), codes_(kRowsTogether * blocks_), others_(kRowsTogether * kOthers), errors_(kRowsTogether * cols), sums_(kRowsTogether * count_),
-        changes_(kRowsTogether * kOthers * group_), vectors_(kRowsTogether * kOthers * count_), was_(group_) {}
+        changes_(kRowsTogether * kOthers * group_), vectors_(kRowsTogether * kOthers * count_), was_(group_), unseen_(cols) {
+    for (size_t k = 0; k < cols; ++k) {
+      const float* column = sample.columns() + k * count_;
+      float seen = 0;
+      for (size_t i = 0; i < count_; ++i) seen += column[i] * column[i];
+      unseen_[k] = std::max(0.0f, importance[k] * float(sample.kept()) - seen);
+    }
+  }
 
   // x: [rows, cols], kRowsTogether at most.
   void run(const float* x, size_t rows, uint8_t* dst) {
@@ -86,13 +93,18 @@ class Rows {
         float* change = &changes_[(i * kOthers + size_t(o)) * group_];
         if (vary(shape_, x + i * cols_ + block, g, o, c)) values_of(shape_, c, g, change);
         else std::copy(was_.begin(), was_.end(), change);
-        for (size_t k = 0; k < group_; ++k) change[k] -= was_[k];
+        float& cost = costs_[i * kOthers + size_t(o)] = 0;
+        for (size_t k = 0; k < group_; ++k) {
+          const float w = x[i * cols_ + column + k], now = change[k] - w, before = was_[k] - w;
+          cost += unseen_[column + k] * (now * now - before * before);
+          change[k] -= was_[k];
+        }
       }
     }
     const ProductKernels& p = *fit_kernels().products;
     p.combine(vectors_.data(), changes_.data(), group_, sample_.columns() + column * count_, int(rows) * kOthers, int(group_), int(count_));
     for (size_t i = 0; i < rows; ++i)
-      if (const int o = p.shorten(sums_.data() + i * count_, vectors_.data() + i * kOthers * count_, count_, kOthers, int(count_)); o >= 0) codes(i, b) = others_[i * kOthers + size_t(o)];
+      if (const int o = p.shorten(sums_.data() + i * count_, vectors_.data() + i * kOthers * count_, count_, &costs_[i * kOthers], kOthers, int(count_)); o >= 0) codes(i, b) = others_[i * kOthers + size_t(o)];
   }
 
   const WeightFormat& f_;
@@ -102,6 +114,8 @@ class Rows {
   size_t cols_, blocks_, count_, group_;
   std::vector<BlockCodes> codes_, others_;
   std::vector<float> errors_, sums_, changes_, vectors_, was_;
+  std::vector<float> unseen_;  // [cols]
+  float costs_[kRowsTogether * kOthers];
 };
 
 }  // namespace

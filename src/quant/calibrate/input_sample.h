@@ -22,14 +22,17 @@ class InputSample {
   // Of a column: kept rows, and zeros up to a multiple of kSpan.
   int count() const { return count_; }
   const float* columns() const { return columns_.data(); }  // [cols, count]
+  int kept() const { return kept_; }                        // rows
   void add(const float* rows, int count) {
     for (int r = 0; r < count; ++r, ++seen_)
-      if (const int row = seen_ / every_; seen_ % every_ == every_ / 2 && row < count_)
+      if (const int row = seen_ / every_; seen_ % every_ == every_ / 2 && row < count_) {
+        ++kept_;
         for (int k = 0; k < cols_; ++k) columns_[size_t(k) * size_t(count_) + size_t(row)] = rows[size_t(r) * size_t(cols_) + size_t(k)];
+      }
   }
 
  private:
-  int cols_ = 0, every_ = 1, count_ = 0, seen_ = 0;
+  int cols_ = 0, every_ = 1, count_ = 0, seen_ = 0, kept_ = 0;
   std::vector<float> columns_;
 };
 

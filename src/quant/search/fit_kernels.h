@@ -35,8 +35,9 @@ struct ProductKernels {
   void (*add)(float* c, size_t c_stride, const float* a, size_t a_stride, const float* b, size_t b_stride, int m, int n, int k, float sign);
   // c[i][k] = sum over j < n of a[i][j] * b[j][k], for i < m, k < count (a multiple of kSpan); c and b: [.., count].
   void (*combine)(float* c, const float* a, size_t a_stride, const float* b, int m, int n, int count);
-  // Adds to sum the one of the vectors ([choices], stride apart) that makes it shortest. Returns which; -1: none makes it shorter.
-  int (*shorten)(float* sum, const float* vectors, size_t stride, int choices, int count);
+  // Adds to sum the one of the vectors ([choices], stride apart) with which its square and the choice's cost are least. Returns which; -1:
+  // none makes them less than the sum alone, which costs nothing.
+  int (*shorten)(float* sum, const float* vectors, size_t stride, const float* costs, int choices, int count);
 };
 
 struct FitKernels {

@@ -84,11 +84,11 @@ float squared_length(const float* a, const float* b, int count) {  // of a + b; 
   return sum;
 }
 
-int shorten(float* sum, const float* vectors, size_t stride, int choices, int count) {
+int shorten(float* sum, const float* vectors, size_t stride, const float* costs, int choices, int count) {
   float least = squared_length(sum, nullptr, count);
   int best = -1;
   for (int c = 0; c < choices; ++c)
-    if (const float e = squared_length(sum, vectors + size_t(c) * stride, count); e < least) least = e, best = c;
+    if (const float e = squared_length(sum, vectors + size_t(c) * stride, count) + costs[c]; e < least) least = e, best = c;
   if (best >= 0)
     for (int k = 0; k < count; k += SLUICE_WIDE) store_wide(sum + k, load_wide(sum + k) + load_wide(vectors + size_t(best) * stride + k));
   return best;
