@@ -51,12 +51,7 @@ class Rows {
       : f_(format), shape_(*format.shape), importance_(importance), sample_(sample), cols_(cols), blocks_(cols / size_t(shape_.elements)), count_(size_t(sample.count())),
         group_(size_t(shape_.group)), codes_(kRowsTogether * blocks_), others_(kRowsTogether * kOthers), errors_(kRowsTogether * cols), sums_(kRowsTogether * count_),
         changes_(kRowsTogether * kOthers * group_), vectors_(kRowsTogether * kOthers * count_), was_(group_), unseen_(cols) {
-    for (size_t k = 0; k < cols; ++k) {
-      const float* column = sample.columns() + k * count_;
-      float seen = 0;
-      for (size_t i = 0; i < count_; ++i) seen += column[i] * column[i];
-      unseen_[k] = std::max(0.0f, importance[k] * float(sample.kept()) - seen);
-    }
+    for (size_t k = 0; k < cols; ++k) unseen_[k] = std::max(0.0f, importance[k] * float(sample.kept()) - sample.squares()[k]);
   }
 
   // x: [rows, cols], kRowsTogether at most.
@@ -114,7 +109,7 @@ class Rows {
   size_t cols_, blocks_, count_, group_;
   std::vector<BlockCodes> codes_, others_;
   std::vector<float> errors_, sums_, changes_, vectors_, was_;
-  std::vector<float> unseen_;  // [cols]
+  std::vector<float> unseen_;  // [cols] of the text's squares what the sample lacks
   float costs_[kRowsTogether * kOthers];
 };
 
