@@ -9,46 +9,19 @@
 #include "quant/calibrate/block_choice.h"
 #include "quant/calibrate/column_squares.h"
 #include "quant/fit.h"
+#include "made_layer.h"
 
 namespace sluice::quant {
 namespace {
 
-struct Layer {
-  static constexpr int kRows = 21, kCols = 512, kTokens = 1000, kFactors = 24;
-  std::vector<float> w, mix, size;
-  Rng rng;
+struct Layer : MadeLayer {
+  static constexpr int kRows = 21, kCols = 512, kTokens = 1000;
 
-  explicit Layer(uint64_t seed) : rng(seed, 0) {
-    for (int i = 0; i < kRows * kCols; ++i) w.push_back(0.02f * rng.normalish());
-    for (int i = 0; i < kFactors * kCols; ++i) mix.push_back(rng.normalish());
-    for (int k = 0; k < kCols; ++k) size.push_back(std::exp(0.7f * rng.normalish()));
-  }
-  // A few factors behind all columns, whose sizes differ.
-  std::vector<float> inputs() {
-    std::vector<float> x;
-    for (int t = 0; t < kTokens; ++t) {
-      float f[kFactors];
-      for (float& v : f) v = rng.normalish();
-      for (int k = 0; k < kCols; ++k) {
-        float v = 0.7f * rng.normalish();
-        for (int i = 0; i < kFactors; ++i) v += 0.3f * f[i] * mix[size_t(i * kCols + k)];
-        x.push_back(size[size_t(k)] * v);
-      }
-    }
-    return x;
-  }
-  // Mean square of the outputs' errors.
+  explicit Layer(uint64_t seed) : MadeLayer(seed, kRows, kCols, kTokens) {}
   double error(const WeightFormat& f, const std::vector<uint8_t>& bytes, const std::vector<float>& x) const {
     std::vector<float> y(w.size());
     f.decode(bytes.data(), y.data(), y.size());
-    double sum = 0;
-    for (int t = 0; t < kTokens; ++t)
-      for (int n = 0; n < kRows; ++n) {
-        double e = 0;
-        for (int k = 0; k < kCols; ++k) e += double(y[size_t(n * kCols + k)] - w[size_t(n * kCols + k)]) * x[size_t(t * kCols + k)];
-        sum += e * e;
-      }
-    return sum / kTokens / kRows;
+    return output_error(y, x);
   }
 };
 
@@ -57,7 +30,8 @@ std::vector<float> mean_squares(const std::vector<float>& x) {
   s.add(x.data(), Layer::kTokens, 0, Layer::kCols);
   return s.mean(Layer::kTokens);
 }
-InputSample sample_of(const std::vector<float>& x, int tokens = Layer::kTokens) {
+InputSample sample_of(const std::vector<float>& x) {
+  constexpr int tokens = Layer::kTokens;
   InputSample s(Layer::kCols, tokens);
   s.add(x.data(), tokens / 3);
   s.add(x.data() + size_t(tokens / 3) * Layer::kCols, tokens - tokens / 3);

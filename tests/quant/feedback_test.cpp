@@ -10,49 +10,22 @@
 #include "quant/calibrate/grouped_fit.h"
 #include "quant/fit.h"
 #include "quant/search/fit_kernels.h"
+#include "made_layer.h"
 
 namespace sluice::quant {
 namespace {
 
-struct Problem {
-  int rows = 24, cols = 256, tokens = 400;
-  std::vector<float> w, x;  // [rows, cols], [tokens, cols]
+struct Problem : MadeLayer {
+  std::vector<float> x = inputs();
 
-  explicit Problem(uint64_t seed, int columns = 256) : cols(columns) {
-    Rng rng(seed, 0);
-    for (int i = 0; i < rows * cols; ++i) w.push_back(0.02f * rng.normalish());
-    // A few factors behind all inputs, columns of very different sizes.
-    const int factors = 20;
-    std::vector<float> mix, size;
-    for (int i = 0; i < factors * cols; ++i) mix.push_back(rng.normalish());
-    for (int k = 0; k < cols; ++k) size.push_back(std::exp(1.0f * rng.normalish()));
-    for (int t = 0; t < tokens; ++t) {
-      float f[20];
-      for (float& v : f) v = rng.normalish();
-      for (int k = 0; k < cols; ++k) {
-        float v = 0.7f * rng.normalish();
-        for (int i = 0; i < factors; ++i) v += 0.3f * f[i] * mix[size_t(i * cols + k)];
-        x.push_back(size[size_t(k)] * v);
-      }
-    }
-  }
+  explicit Problem(uint64_t seed, int columns = 256) : MadeLayer(seed, 24, columns, 400) {}
   Hessian hessian() const {
     Hessian h(cols);
     h.add(x.data(), tokens / 2, serial);
     h.add(x.data() + size_t(tokens / 2) * size_t(cols), tokens - tokens / 2, serial);
     return h;
   }
-  // Mean square of the outputs' errors.
-  double output_error(const std::vector<float>& y) const {
-    double sum = 0;
-    for (int t = 0; t < tokens; ++t)
-      for (int n = 0; n < rows; ++n) {
-        double e = 0;
-        for (int k = 0; k < cols; ++k) e += double(y[size_t(n * cols + k)] - w[size_t(n * cols + k)]) * x[size_t(t * cols + k)];
-        sum += e * e;
-      }
-    return sum / tokens / rows;
-  }
+  double output_error(const std::vector<float>& y) const { return MadeLayer::output_error(y, x); }
 };
 
 std::vector<float> decoded(const GroupedMatrix& m) {
