@@ -16,10 +16,14 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kWarps = 4, kTile = 16;
+constexpr int kTile = 16;
+// Where a kernel attends for few sequences and appends, there are few blocks, and what takes time is one load after another.
+// Eight warps of 168 registers fit beside a product's block; codes need more of them, and their warps take two tiles at once.
+template <class T, int dim, int column_tiles, bool together>
+constexpr int kWarpsOf = together && column_tiles == 1 && dim <= 128 && !kIsCode<T> ? 8 : 4;
 // Tiles that a warp takes at once: as many bytes of codes are on their way as of halves.
 template <class T> constexpr int kTiles = kIsCode<T> ? 2 : 1;
-template <class T> constexpr int kRound = kWarps * kTile * kTiles<T>;
+template <class T, int warps> constexpr int kRound = warps * kTile * kTiles<T>;
 constexpr int kFetched = 256;        // positions that a block asks the cache for before it may read them, at most
 constexpr int kSplitLeast = 192;     // positions that a split should have at least
 
@@ -84,7 +88,7 @@ constexpr int kMostSplits = 64;
 
 // Rows of `count` (at most kMostSplits) partial results, `step` floats apart, folded in order: four elements a thread. The
 // result goes to `to_parts`, or where that is null, to the output. All threads of the block; shares: shared memory.
-template <int dim>
+template <int dim, int kWarps>
 __device__ inline void merge_rows(const float* from, size_t step, int count, const Part& p, const AttentionArgs& a, float* to_parts,
                                   float2 (*shares)[kMostSplits]) {
   constexpr int kPitch = dim + 4;
@@ -121,15 +125,16 @@ __device__ inline void merge_rows(const float* from, size_t step, int count, con
 // together: the call rotates and appends, too, in steps of few sequences. There is time before such a kernel may begin, which its first loads use; with
 // many sequences registers count, of which this takes more.
 template <class T, int dim, int column_tiles, bool together>
-__global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ RopeAppendArgs append, Splits splits) {
+__global__ void __launch_bounds__((kWarpsOf<T, dim, column_tiles, together> * 32)) __maxnreg__((kWarpsOf<T, dim, column_tiles, together> == 8 ? 168 : 255)) few_attention_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ RopeAppendArgs append, Splits splits) {
   using R = Rows<T, dim, column_tiles>;
+  constexpr int kWarps = kWarpsOf<T, dim, column_tiles, together>;
   constexpr int kPitch = dim + 4;
   extern __shared__ __align__(16) float shared[];
   __shared__ float2 shares[R::kRows][kMostSplits];
   __shared__ bool last;
   let_next_begin();
   Part p;
-  if (!find_part<R::kRows, kRound<T>>(a, splits, p)) {
+  if (!find_part<R::kRows, kRound<T, kWarps>>(a, splits, p)) {
     // Most blocks of a recorded step have nothing to do, and must not stand in the way of the next kernel's. The grid's end is the
     // end of what was before it all the same, as long as one block waits.
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0) wait_for_previous();
@@ -170,7 +175,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   };
   const float scale = a.softcap > 0 ? a.scale : a.scale * kLog2E;
 
-  if constexpr (together) fetch_rest(kRound<T>);
+  if constexpr (together) fetch_rest(kRound<T, kWarps>);
   int position = p.from + warp * kTile * n;
   Keys<T, dim> keys[n];
   Values<T, dim> values[n];
@@ -198,7 +203,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   R rows;
   rows.begin(a, p, together ? shared : nullptr);
   if constexpr (together) __syncthreads();  // the queries' place is the results'
-  constexpr int kStep = kRound<T>;
+  constexpr int kStep = kRound<T, kWarps>;
   if (position + kStep < p.to) find_blocks(next_block, position + kStep);
   for (; position < p.to; position += kStep) {
     if constexpr (!together) load_values(values, block, position);
@@ -226,7 +231,7 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   const int unit = blockIdx.x * gridDim.y + blockIdx.y;
   const size_t split_floats = size_t(R::kRows) * kPitch;
   float* parts = splits.parts + size_t(unit) * splits.count * split_floats;
-  merge_rows<dim>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats, shares);
+  merge_rows<dim, kWarps>(shared, split_floats, kWarps, p, a, whole ? nullptr : parts + blockIdx.z * split_floats, shares);
   if (whole) return;
   __threadfence();
   __syncthreads();
@@ -234,12 +239,13 @@ __global__ void __launch_bounds__(kWarps * 32) few_attention_kernel(const __grid
   __syncthreads();
   if (!last) return;
   __threadfence();
-  merge_rows<dim>(parts, split_floats, p.splits, p, a, nullptr, shares);
+  merge_rows<dim, kWarps>(parts, split_floats, p.splits, p, a, nullptr, shares);
   if (threadIdx.x == 0) splits.arrivals[unit] = 0;
 }
 
 template <class T, int dim, int column_tiles, bool together>
 void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int row_tiles) {
+  constexpr int kWarps = kWarpsOf<T, dim, column_tiles, together>;
   constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 4) * sizeof(float);
   const auto kernel = few_attention_kernel<T, dim, column_tiles, together>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));

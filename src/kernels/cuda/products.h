@@ -25,6 +25,19 @@ struct Product {
   Gate gate = Gate::kNone;  // over two outputs of one shape; the first one's y is written
 };
 
+// A product of few tokens as blocks compute it (few_tiles.cuh).
+struct FewArgs {
+  Product p;
+  int tile_end[kMaxLinearOutputs];  // tiles of the outputs up to and with this one
+  const void* inputs;               // [parts][T][cols] where they are prepared, or halves; else x is
+  Prologue prologue;
+  const float* x;
+  int x_stride;
+  const float* norm_weight;
+  float eps;
+  int* tickets;
+};
+
 // float32: a warp an output row, the same order of folding for any number of tokens. x: float rows, zeros up to a multiple of 32.
 void multiply_rows(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
 

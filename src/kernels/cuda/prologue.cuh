@@ -82,15 +82,20 @@ __device__ inline float gated(Gate gate, float v, float up) {
 }
 __device__ inline float gated(Prologue prologue, float v, float up) { return gated(prologue == Prologue::kSiluMul ? Gate::kSilu : Gate::kGelu, v, up); }
 
+struct NoWait {
+  __device__ void operator()() const {}
+};
+
 // emit(k, v): elements [k, k + 8) of the row. x: the row, of cols floats (2 cols for the gated prologues). Blocks may share
 // a row that has no norm: this is number `share` of `shares`. kHeld: groups that a thread holds between the sum and the scaling
-// (of no matter for the result; what is held takes registers).
-template <int kHeld = 4, class Emit>
+// (of no matter for the result; what is held takes registers). wait(): until x is there; the norm's weights need not wait.
+template <int kHeld = 4, class Emit, class Wait = NoWait>
 __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, const float* norm_weight, float eps, int share, int shares,
-                                   Emit emit) {
+                                   Emit emit, Wait wait = {}) {
   constexpr int kStep = kPrologueStep;
   const int first = int(threadIdx.x) * 8;
   if (prologue != Prologue::kRmsNorm) {
+    wait();
     for (int k = first + share * kStep; k < cols; k += shares * kStep) {
       float v[8], up[8];
       load8(x + k, v);
@@ -114,12 +119,12 @@ __device__ inline void prepare_row(Prologue prologue, const float* x, int cols, 
     for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
   };
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
-    const int k = first + i * kStep;
-    if (k >= cols) break;
-    load8(x + k, held[i]);
-    load_weight(k, weight[i]);
-  }
+  for (int i = 0; i < kHeld; ++i)
+    if (first + i * kStep < cols) load_weight(first + i * kStep, weight[i]);
+  wait();
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i)
+    if (first + i * kStep < cols) load8(x + first + i * kStep, held[i]);
 #pragma unroll
   for (int i = 0; i < kHeld; ++i)
     if (first + i * kStep < cols) add(held[i]);
