@@ -180,7 +180,7 @@ Status Engine::step_at_gate() {
 
 void Engine::keep_cost() {
   if (options_.recorder) options_.recorder->flush();
-  if (options_.keep_step_cost && scheduler_.cost().num_observed() > 0) options_.keep_step_cost(scheduler_.cost().state());
+  if (options_.keep_step_cost && scheduler_.cost().num_observed() > 0) options_.keep_step_cost(scheduler_.cost().kept());
 }
 
 void Engine::admit(std::vector<sched::Submission>& arrived) {

@@ -27,12 +27,12 @@ struct EngineOptions {
   size_t max_queue = 512;                // submissions waiting in the inbox and the scheduler together
   int64_t max_queue_tokens = 0;          // and tokens of their prompts; 0: as many as they have. One request may always wait
   TimeUs watchdog_us = 30'000'000;       // work waits and nothing ran for this long: unhealthy
-  std::vector<double> step_cost;         // StepCost::state of an earlier run; empty: nothing is known yet
+  std::vector<double> step_cost;         // StepCost::kept of an earlier run; empty: nothing is known yet
   std::shared_ptr<Recorder> recorder;    // writes down every input of the scheduler; or none
   std::shared_ptr<draft::Speculator> speculator;  // proposes drafts; or none. The engine thread's from here on
   std::shared_ptr<StepGate> gate;        // shared with engines on the same cores; or none. For executors of depth 1
   int gate_member = 0;
-  std::function<void(const std::vector<double>&)> keep_step_cost;  // gets the state now and then, on the engine thread; or none
+  std::function<void(const std::vector<double>&)> keep_step_cost;  // gets what is to be kept now and then, on the engine thread; or none
 };
 
 struct Health {

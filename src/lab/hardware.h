@@ -17,7 +17,7 @@ struct Hardware {
   double overhead_us = 0;         // of a step, whatever is in it
   uint64_t memory_bytes = 0;
   bool accelerator = false;       // a server's defaults are those of a device with memory of its own
-  std::vector<double> step_cost;  // StepCost::state learned by a live server: used in place of the above where it is there
+  std::vector<double> step_cost;  // StepCost::kept of a live server: used in place of the above where it is there
   double request_us = 0;          // from a client's sending to the scheduler, and back with the first token: HTTP, tokens, threads
 };
 

@@ -17,7 +17,7 @@ struct SimulateOptions {
   int reserve_tokens = 0;         // > 0: every request holds cache for so many tokens while it runs (contiguous allocation)
   double slo_ttft_ms = 0, slo_tpot_ms = 0;
   double request_us = 0;          // see Hardware
-  std::vector<double> step_cost;  // what the scheduler knows of steps at the start: StepCost::state, or empty
+  std::vector<double> step_cost;  // what the scheduler knows of steps at the start: StepCost::kept, or empty
   uint64_t seed = 1;
 };
 

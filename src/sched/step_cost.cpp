@@ -8,9 +8,11 @@
 namespace sluice::sched {
 namespace {
 
-constexpr double kForget = 0.998;      // a step of 350 steps ago counts half
+constexpr double kForget = 0.998;      // a step of 350 steps ago counts half,
+constexpr double kForgetLong = 0.9998; // for what is kept one of 3,500 steps
 constexpr double kMaxReference = 2;    // a prediction further off than this is no measure of errors, and bounds what a stalled step does
 constexpr int kSweeps = 4;             // of coordinate descent a step, from where the last step left it
+constexpr int kLongSweeps = 400;       // for what is kept, from there
 constexpr int kBends[] = {16, 64, 192, 512};  // tokens
 constexpr size_t kRanges = 1 + std::size(kBends), kOthers = 1 + kRanges;  // terms of tokens, then what else there is
 constexpr uint64_t kKnownAfter = 4;
@@ -48,20 +50,26 @@ void StepCost::observe(const StepShape& shape, TimeUs took_us) {
   const double reference = predicted > 0 ? std::clamp(predicted, ms / kMaxReference, ms * kMaxReference) : ms;
   auto x = terms(shape);
   for (double& v : x) v /= reference;
+  recent_.add(x, ms / reference, kForget);
+  long_.add(x, ms / reference, kForgetLong);
+  recent_.fit(cost_, kSweeps);
+}
+
+void StepCost::Sums::add(const std::array<double, kTerms>& x, double y, double forget) {
   for (size_t i = 0; i < kTerms; ++i) {
-    for (size_t j = 0; j < kTerms; ++j) moments_[i][j] = kForget * moments_[i][j] + x[i] * x[j];
-    target_[i] = kForget * target_[i] + x[i] * ms / reference;
+    for (size_t j = 0; j < kTerms; ++j) moments[i][j] = forget * moments[i][j] + x[i] * x[j];
+    target[i] = forget * target[i] + x[i] * y;
   }
-  fit();
+  weight = forget * weight + 1;
 }
 
 // Coordinate descent: each cost in turn to where the squares are least given the others, or to 0.
-void StepCost::fit() {
-  for (int sweep = 0; sweep < kSweeps; ++sweep)
+void StepCost::Sums::fit(std::array<double, kTerms>& cost, int sweeps) const {
+  for (int sweep = 0; sweep < sweeps; ++sweep)
     for (size_t i = 0; i < kTerms; ++i) {
-      if (moments_[i][i] <= 0) continue;
-      const double slope = std::inner_product(cost_.begin(), cost_.end(), moments_[i].begin(), 0.0) - target_[i];
-      cost_[i] = std::max(0.0, cost_[i] - slope / moments_[i][i]);
+      if (moments[i][i] <= 0) continue;
+      const double slope = std::inner_product(cost.begin(), cost.end(), moments[i].begin(), 0.0) - target[i];
+      cost[i] = std::max(0.0, cost[i] - slope / moments[i][i]);
     }
 }
 
@@ -95,14 +103,24 @@ double StepCost::spread(double u) const {
   return known[i - 1] + std::clamp(part, 0.0, 1.0) * (known[i] - known[i - 1]);
 }
 
-std::vector<double> StepCost::state() const {
+std::vector<double> StepCost::state_of(const std::array<double, kTerms>& cost, const Sums& sums, double scale) const {
   std::vector<double> out{double(observed_)};
-  out.insert(out.end(), cost_.begin(), cost_.end());
-  out.insert(out.end(), target_.begin(), target_.end());
-  for (const auto& row : moments_) out.insert(out.end(), row.begin(), row.end());
+  out.insert(out.end(), cost.begin(), cost.end());
+  for (double v : sums.target) out.push_back(v * scale);
+  for (const auto& row : sums.moments)
+    for (double v : row) out.push_back(v * scale);
   const auto spread = spread_quantiles();
   out.insert(out.end(), spread.begin(), spread.end());
   return out;
+}
+
+std::vector<double> StepCost::state() const { return state_of(cost_, recent_, 1); }
+
+// With the weight that recent steps have: whoever goes on from it learns as fast.
+std::vector<double> StepCost::kept() const {
+  auto cost = cost_;
+  long_.fit(cost, kLongSweeps);
+  return state_of(cost, long_, long_.weight > 0 ? recent_.weight / long_.weight : 1);
 }
 
 bool StepCost::restore(std::span<const double> state) {
@@ -114,8 +132,10 @@ bool StepCost::restore(std::span<const double> state) {
   if (!std::is_sorted(spread.begin(), spread.end())) return false;
   observed_ = uint64_t(state[0]);
   std::copy_n(state.begin() + 1, kTerms, cost_.begin());
-  std::copy_n(state.begin() + 1 + kTerms, kTerms, target_.begin());
-  for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 1 + ptrdiff_t((2 + i) * kTerms), kTerms, moments_[i].begin());
+  std::copy_n(state.begin() + 1 + kTerms, kTerms, recent_.target.begin());
+  for (size_t i = 0; i < kTerms; ++i) std::copy_n(state.begin() + 1 + ptrdiff_t((2 + i) * kTerms), kTerms, recent_.moments[i].begin());
+  recent_.weight = (1 - std::pow(kForget, double(observed_))) / (1 - kForget);
+  long_ = recent_;
   std::copy(spread.begin(), spread.end(), known_spread_.begin());
   num_ratios_ = 0;
   return true;

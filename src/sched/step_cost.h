@@ -45,18 +45,27 @@ class StepCost {
   // known.
   double spread(double u) const;
 
-  // All of the model, to be kept across restarts and in recordings. restore takes what state gave; anything else is refused
-  // (false) and changes nothing.
+  // All of the model, for recordings. restore takes what state or kept gave; anything else is refused (false) and changes nothing.
   std::vector<double> state() const;
   bool restore(std::span<const double> state);
+  // The same for later: what steps cost over some thousands of them. What a server learned last is of its load's end, when little
+  // else ran, and neither a restart nor the simulator begins there.
+  std::vector<double> kept() const;
 
  private:
   static constexpr int kErrors = 256, kRatios = 1024;
+  // Least squares: decayed sums of the terms over the prediction, of the same times what was measured, and of 1.
+  struct Sums {
+    std::array<std::array<double, kTerms>, kTerms> moments{};
+    std::array<double, kTerms> target{};
+    double weight = 0;
+    void add(const std::array<double, kTerms>& x, double y, double forget);
+    void fit(std::array<double, kTerms>& cost, int sweeps) const;
+  };
   std::array<double, kSpread> spread_quantiles() const;
-  void fit();
-  std::array<double, kTerms> cost_{};                     // milliseconds a unit of each term, never below 0
-  std::array<std::array<double, kTerms>, kTerms> moments_{};  // of the terms over the prediction, decayed sums
-  std::array<double, kTerms> target_{};                   // of the terms times what was measured, likewise
+  std::vector<double> state_of(const std::array<double, kTerms>& cost, const Sums& sums, double scale) const;
+  std::array<double, kTerms> cost_{};  // milliseconds a unit of each term, never below 0
+  Sums recent_, long_;
   uint64_t observed_ = 0;
   std::array<float, kRatios> ratios_{};                   // measured over predicted
   uint64_t num_ratios_ = 0;

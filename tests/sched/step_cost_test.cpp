@@ -123,6 +123,35 @@ TEST(StepCost, DoesTheSameAfterARestart) {
   EXPECT_EQ(model(a), model(b));
 }
 
+// A load ends with single decodes on a machine that has little else to do: what is kept is of the load.
+TEST(StepCost, KeepsWhatALoadCostAndNotItsEnd) {
+  Rng rng(8);
+  StepCost cost;
+  const auto light_step = [&] { return shape(1 + int(rng.below(3)), 100 + rng.below(500), rng.below(2) ? 1 + int(rng.below(30)) : 0, 200); };
+  for (int i = 0; i < 4000; ++i) {
+    const StepShape s = light_step();
+    cost.observe(s, TimeUs(1.25 * machine_us(s)));
+  }
+  const StepShape one = shape(1, 300, 0, 0), mixed = shape(1, 300, 8, 200);
+  const auto more = [&](const StepCost& c) { return c.predict(mixed) - c.predict(one); };
+  const double before = more(cost);
+  for (int i = 0; i < 400; ++i) cost.observe(one, TimeUs(machine_us(one)));
+  StepCost kept;
+  ASSERT_TRUE(kept.restore(cost.kept()));
+  EXPECT_NEAR(cost.predict(one) / machine_us(one), 1, 0.05);
+  EXPECT_GT(kept.predict(one), 1.1 * machine_us(one));
+  EXPECT_LT(std::abs(more(kept) - before), std::abs(more(cost) - before) / 2);
+  // From there it learns as fast as from where it was.
+  StepCost recent;
+  ASSERT_TRUE(recent.restore(cost.state()));
+  for (int i = 0; i < 600; ++i) {
+    const StepShape s = light_step();
+    kept.observe(s, TimeUs(2 * machine_us(s)));
+    recent.observe(s, TimeUs(2 * machine_us(s)));
+  }
+  EXPECT_LT(kept.error_p90(), 1.1 * recent.error_p90() + 0.02);
+}
+
 TEST(StepShape, CountsPairsOfAChunk) {
   StepShape s;
   s.add(3, 10, 1);  // queries at positions 7, 8, 9 see 8 + 9 + 10 keys
