@@ -8,7 +8,7 @@
 //   Rows                      where a lane finds a tile's weights: enter(args, tile), copy(slot, step, policy)
 //   Summing(slot)             a warp's sums: begin(args, inputs) before the tiles that read them; leave(args, tile, walk, fold) of each tile
 //   Store(args, tile)         what a thread does once all warps have left theirs: finish(args, fold)
-//   Fold<tokens>              the warps' sums side by side
+//   Fold                      the warps' sums side by side
 //   Inputs, place(args, to)   the inputs in shared memory, once what was before has been done
 #pragma once
 #include "kernels/cuda/launch.cuh"
@@ -25,12 +25,6 @@ template <class F> constexpr int kRingStep = kFewWarps * F::kSlotBytes;
 template <class F> constexpr int kRingBytes = F::kDepth * kRingStep<F>;
 template <class F> __device__ inline uint8_t* ring_of_warp(uint8_t* ring) { return ring + few_warp() * F::kSlotBytes; }
 
-// Copies what a warp multiplies first.
-template <class F, class Walk>
-__device__ inline void fill_ring(uint8_t* ring_of_warp, Walk& walk) {
-#pragma unroll
-  for (int i = 0; i < F::kDepth; ++i) walk.copy(shared_address(ring_of_warp + i * kRingStep<F>));
-}
 // A walk's copies that have been asked for but for the newest kDepth - 1 are there.
 template <class F> __device__ inline void ring_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(F::kDepth - 1) : "memory"); }
 
@@ -62,10 +56,17 @@ struct Walk {
   }
 };
 
+// Copies what a warp multiplies first.
+template <class F>
+__device__ inline void fill_ring(uint8_t* ring_of_warp, Walk<F>& walk) {
+#pragma unroll
+  for (int i = 0; i < F::kDepth; ++i) walk.copy(shared_address(ring_of_warp + i * kRingStep<F>));
+}
+
 // All of the block's tiles.
-template <class F, int tokens>
+template <class F>
 __device__ inline void multiply_tiles_of_block(const FewArgs& a, Tiles& tiles, typename F::Summing& summing, Walk<F>& walk) {
-  __shared__ typename F::template Fold<tokens> folds[2];
+  __shared__ typename F::Fold folds[2];
   int parity = 0, index = tiles.at(0);
   for (int number = 0; index < tiles.all(); index = tiles.at(++number), parity ^= 1) {
     int drawn = 0;

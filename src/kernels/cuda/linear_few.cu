@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_
   __shared__ int queue[Tiles::kQueue];
   Tiles tiles(queue, a.tickets, a.tile_end[a.p.outputs - 1], tiles_ahead<F>(a.p.cols));
   Walk<F> walk(a, tiles);
-  fill_ring<F>(ring, walk);
+  fill_ring(ring, walk);
   typename F::Summing summing(ring);
   if constexpr (in_shared) {
     const auto inputs = F::place(a, dynamic + kRingBytes<F>);
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_
     wait_for_previous();
     summing.begin(a, {static_cast<const HalfOf<W>*>(a.inputs), a.p.cols});
   }
-  multiply_tiles_of_block<F, 8 * column_tiles>(a, tiles, summing, walk);
+  multiply_tiles_of_block<F>(a, tiles, summing, walk);
   if (threadIdx.x == 0) tiles.leave();
 }
 

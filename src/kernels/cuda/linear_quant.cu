@@ -20,11 +20,11 @@ __global__ void __launch_bounds__(kFewThreads, 2) quant_kernel(const __grid_cons
   __shared__ int queue[Tiles::kQueue];
   Tiles groups(queue, a.tickets, a.tile_end[a.p.outputs - 1], tiles_ahead<F>(a.p.cols));
   Walk<F> walk(a, groups);
-  fill_ring<F>(ring, walk);
+  fill_ring(ring, walk);
   const auto inputs = F::place(a, dynamic);
   typename F::Summing summing(ring);
   summing.begin(a, inputs);
-  multiply_tiles_of_block<F, kFragmentTokens>(a, groups, summing, walk);
+  multiply_tiles_of_block<F>(a, groups, summing, walk);
   if (threadIdx.x == 0) groups.leave();
 }
 

@@ -132,7 +132,7 @@ struct RowWeights {
   static constexpr int kDepth = 5, kSlotBytes = kTileRows * kLine;
   static constexpr bool kScaled = kIsCode<W> && !by_chunk;
   using Rows = TileRows;
-  template <int tokens> using Fold = float[kFewWarps][tokens][kTileRows + 1];
+  using Fold = float[kFewWarps][8 * column_tiles][kTileRows + 1];
   __host__ __device__ static constexpr int steps(int cols) { return cols / kChunk<W>; }
 
   // [parts][T][pitch], in shared memory or (inputs of the arguments) where they are.
@@ -183,8 +183,8 @@ struct RowWeights {
       // Inputs come from shared memory or a cache: one chunk ahead hides that.
       next_.load(in_, part_stride_, few_warp() < steps(a.p.cols) ? few_warp() * kChunk<W> : 0);
     }
-    template <class Walk, int tokens>
-    __device__ void leave(const FewArgs& a, int index, Walk& walk, Fold<tokens>& fold) {
+    template <class Walk>
+    __device__ void leave(const FewArgs& a, int index, Walk& walk, Fold& fold) {
       float sums[column_tiles][2][4] = {};
       const Tile tile(a, index);
       ChunkScales scales;
@@ -217,12 +217,10 @@ struct RowWeights {
 #pragma unroll
       for (int j = 0; j < column_tiles; ++j) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int to = 8 * j + lane % 4 * 2 + i % 2;
-          if (tokens == 8 * column_tiles || to < tokens) fold[few_warp()][to][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
-        }
+        for (int i = 0; i < 4; ++i) fold[few_warp()][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
       }
     }
+
    private:
     uint8_t* ring_;
     const H* in_[column_tiles];
@@ -251,8 +249,7 @@ struct RowWeights {
       if (o.accumulate) start = __ldcg(o.y + size_t(token) * o.y_stride + row);
       if (o.bias) start += o.bias[row];
     }
-    template <int tokens>
-    __device__ void finish(const FewArgs& a, const Fold<tokens>& fold) const {
+    __device__ void finish(const FewArgs& a, const Fold& fold) const {
       if (!there) return;
       const Output& o = *tile.out;
       const int r = row - tile.row;

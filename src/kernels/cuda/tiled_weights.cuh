@@ -112,7 +112,7 @@ __device__ inline void multiply_unit(float sums[4], const Unit<type>& u, const u
 template <WeightType type, int tiles>
 struct TiledWeights {
   static constexpr int kDepth = kDepthOf<type, tiles>, kSlotBytes = tiles * Slot<type>::kBytes, kRows = tiles * kUnitRows;
-  template <int tokens> using Fold = float[kFewWarps][tokens][kRows + 1];
+  using Fold = float[kFewWarps][kFragmentTokens][kRows + 1];
   using Inputs = FragmentInputs;
   __host__ __device__ static constexpr int steps(int cols) { return units_of(cols); }
   // With sums whether a type needs them or not, so that passes are the same for all.
@@ -149,8 +149,8 @@ struct TiledWeights {
       x_ = lane / 4 < a.p.tokens ? in.rows + lane / 4 * in.pitch + lane % 4 * 8 : nullptr;
       totals_ = in.sums + lane % 4 * 2;
     }
-    template <class Walk, int tokens>
-    __device__ void leave(const FewArgs& a, int, Walk& walk, Fold<tokens>& fold) {
+    template <class Walk>
+    __device__ void leave(const FewArgs& a, int, Walk& walk, Fold& fold) {
       float sums[tiles][4] = {};
       for (int unit = few_warp(); unit < steps(a.p.cols); unit += kFewWarps) {
         ring_wait<TiledWeights>();
@@ -174,10 +174,7 @@ struct TiledWeights {
 #pragma unroll
       for (int t = 0; t < tiles; ++t) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int to = lane % 4 * 2 + i % 2;
-          if (tokens == kFragmentTokens || to < tokens) fold[few_warp()][to][16 * t + lane / 4 + i / 2 * 8] = sums[t][i];
-        }
+        for (int i = 0; i < 4; ++i) fold[few_warp()][lane % 4 * 2 + i % 2][16 * t + lane / 4 + i / 2 * 8] = sums[t][i];
       }
     }
 
@@ -191,8 +188,7 @@ struct TiledWeights {
   struct Store {
     Group group;
     __device__ Store(const FewArgs& a, int index) : group(a, index, tiles) {}
-    template <int tokens>
-    __device__ void finish(const FewArgs& a, const float (&fold)[kFewWarps][tokens][kRows + 1]) const {
+    __device__ void finish(const FewArgs& a, const Fold& fold) const {
       const Output& o = *group.out;
       const bool is_gated = tiles == 2 && group.gated;  // a row of each weight
       const int rows = is_gated ? kUnitRows : kRows;
