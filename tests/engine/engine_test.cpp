@@ -3,57 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
-#include <mutex>
 
 #include "engine/engine.h"
 #include "lab/loaded_model.h"
 #include "tests/engine/tiny_model.h"
+#include "tests/engine/waiter.h"
 
 namespace sluice {
 namespace {
 
-class Waiter final : public sched::ResponseSink {
- public:
-  explicit Waiter(int n) : choices_(size_t(n)), open_(n) {}
-  struct Choice {
-    std::vector<int32_t> tokens;
-    std::vector<float> logprobs, prompt_logprobs;
-    std::string text;
-    sched::FinishReason finish = sched::FinishReason::kNone;
-    Error error;
-    int cached = 0;
-  };
-  void push(sched::TokenEvent&& e) noexcept override {
-    std::lock_guard lock(mutex_);
-    Choice& c = choices_[size_t(e.choice)];
-    if (e.has_token && e.is_prompt) c.prompt_logprobs.push_back(e.sample.logprob);
-    if (e.has_token && !e.is_prompt) {
-      c.tokens.push_back(e.sample.token);
-      c.logprobs.push_back(e.sample.logprob);
-    }
-    c.text += e.text;
-    c.cached = e.cached_tokens;
-    if (e.finish != sched::FinishReason::kNone) {
-      c.finish = e.finish;
-      c.error = e.error;
-      --open_;
-      done_.notify_all();
-    }
-  }
-  std::vector<Choice>& wait() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(done_.wait_for(lock, std::chrono::seconds(120), [&] { return open_ == 0; })) << "the request never ended";
-    return choices_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable done_;
-  std::vector<Choice> choices_;
-  int open_;
-};
+using testing::request, testing::Waiter;
 
 struct Config {
   int threads = 2, blocks = 200, block_tokens = 16, max_sequences = 16, max_step_tokens = 64, max_queue = 512, depth = 0;
@@ -103,18 +63,6 @@ struct Rig {
   std::unique_ptr<lab::LoadedModel> model;
   std::unique_ptr<engine::Engine> engine;
 };
-
-sched::Submission request(int prompt_tokens, uint64_t seed, int max_tokens = 24, float temperature = 1.0f) {
-  Rng rng(seed);
-  sched::Submission s;
-  for (int i = 0; i < prompt_tokens; ++i) s.prompt.push_back(int32_t(rng.below(256)));
-  s.max_tokens = max_tokens;
-  s.ignore_eos = true;
-  s.sampling.temperature = temperature;
-  s.sampling.seed = seed;
-  s.sampling.num_logprobs = 0;
-  return s;
-}
 
 using Text = std::pair<std::vector<int32_t>, std::vector<float>>;
 
@@ -466,58 +414,6 @@ TEST_F(EngineTest, CancelledRequestsGiveEverythingBack) {
   EXPECT_EQ(rig.engine->stats().blocks_held, 0);
   EXPECT_EQ(rig.engine->stats().finished_cancelled, 50u);
 }
-
-// A recorded step is the same kernels with the same arguments: random models of real shapes, in types that have fast kernels.
-struct Recorded {
-  std::string shape, weights, cache;
-  friend std::ostream& operator<<(std::ostream& out, const Recorded& r) { return out << r.shape << " " << r.weights << " " << r.cache; }
-};
-class RecordedSteps : public ::testing::TestWithParam<Recorded> {};
-
-TEST_P(RecordedSteps, GiveWhatUnrecordedOnesGive) {
-  const auto run = [](bool recorded) {
-    lab::LoadOptions o;
-    o.random = GetParam().shape;
-    o.weight_type = GetParam().weights;
-    o.kv_type = GetParam().cache;
-    o.max_sequences = 2;
-    o.context = 2048;
-    o.kv_memory = "256MiB";
-    o.no_graphs = !recorded;
-    if (const char* device = std::getenv("SLUICE_TEST_DEVICE")) o.device = device;
-    auto model = lab::load_model(o, nullptr);
-    EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
-    SteadyClock clock;
-    engine::EngineOptions options;
-    options.scheduler = model->scheduler;
-    engine::Engine engine(options, model->tokenizer, std::move(*model->make_executor()), &clock);
-    std::vector<Waiter::Choice> out;
-    const auto send = [&](int prompt, int tokens) {
-      auto w = std::make_shared<Waiter>(1);
-      sched::Submission s = request(prompt, uint64_t(prompt), tokens);
-      s.sink = w;
-      EXPECT_TRUE(engine.submit(std::move(s)).ok());
-      return w;
-    };
-    // One at a time over lengths at which attention takes other shares, past a block's end, then two together.
-    for (const int prompt : {5, 120, 250, 700}) out.push_back(send(prompt, 24)->wait()[0]);
-    const auto one = send(40, 40), other = send(300, 30);
-    out.push_back(one->wait()[0]), out.push_back(other->wait()[0]);
-    return out;
-  };
-  const auto recorded = run(true), alone = run(false);
-  for (size_t i = 0; i < alone.size(); ++i) {
-    SCOPED_TRACE("request " + std::to_string(i));
-    EXPECT_EQ(recorded[i].tokens, alone[i].tokens);
-    EXPECT_EQ(recorded[i].logprobs, alone[i].logprobs);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Types, RecordedSteps, ::testing::ValuesIn([]() -> std::vector<Recorded> {
-                           if (!std::getenv("SLUICE_TEST_DEVICE")) return {{"llama-135m", "q8_0", "f16"}};
-                           return {{"llama-135m", "bf16", "f16"}, {"llama-135m", "f16", "int8"}, {"llama-1b", "bf16", "fp8"}, {"llama-1b", "fp8", "fp8"},
-                                   {"llama-1b", "fp8", "f16"},    {"llama-1b", "f16", "f16"},    {"llama-1b", "q4_0", "f16"}};
-                         }()));
 
 // A device that fails at its third step.
 class FaultyExecutor final : public exec::Executor {
