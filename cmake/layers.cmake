@@ -1,11 +1,14 @@
 # sluice_layer(NAME DEPS... LIBS...): one static library for one folder of src/. DEPS is the whole list of folders that
-# its sources may include; tools/check_layers holds the includes against it.
+# its sources may include; tools/check_layers holds the includes against it. EXCLUDE: folders in it that are left out.
 function(sluice_layer name)
   cmake_parse_arguments(ARG "" "" "DEPS;LIBS;EXCLUDE" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
-  foreach(pattern ${ARG_EXCLUDE})
-    list(FILTER sources EXCLUDE REGEX ${pattern})
+  # Relative, so that no folder above the sources counts as one of them.
+  set(root ${CMAKE_CURRENT_SOURCE_DIR}/${name})
+  file(GLOB_RECURSE sources RELATIVE ${root} CONFIGURE_DEPENDS ${root}/*.cpp)
+  foreach(folder ${ARG_EXCLUDE})
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
   endforeach()
+  list(TRANSFORM sources PREPEND ${root}/)
   get_property(tables GLOBAL PROPERTY sluice_tables_${name})
   if(sources OR tables)
     add_library(sluice_${name} STATIC ${sources} ${tables})

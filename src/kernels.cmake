@@ -2,7 +2,7 @@
 # with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
 # The CUDA backend is one folder of two: kernels/cuda where there is a toolkit, else kernels/cuda_absent, which says so.
 if(SLUICE_CUDA)
-  sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE /cuda_absent/ /cuda/)
+  sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE cuda_absent cuda)
   # Objects of their own, so that they can be compiled alone.
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
   add_library(sluice_cuda OBJECT ${cuda_sources})
@@ -11,7 +11,7 @@ if(SLUICE_CUDA)
   # The sampler's floats are those of the host's.
   set_source_files_properties(kernels/cuda/sample.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 else()
-  sluice_layer(kernels DEPS base tensor quant sample EXCLUDE /cuda/)
+  sluice_layer(kernels DEPS base tensor quant sample EXCLUDE cuda)
 endif()
 # Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile.
 set(plain $<$<BOOL:${SLUICE_PLAIN_KERNELS}>:-fno-sanitize=all>)
