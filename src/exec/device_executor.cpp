@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "exec/warm_up.h"
+
 namespace sluice::exec {
 namespace {
 
@@ -150,7 +152,7 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
   copy_blocks(plan);
   const bool distributions = RowDistributions::wanted(plan);
   SLUICE_CHECK(!distributions || model_->kernels().host_memory);
-  if (recordable) run_recorded(recorded_[{index, sequences}], slot, before);
+  if (recordable) run_recorded(index, sequences, slot, before);
   else run(slot.plan.view(), slot, before, distributions ? &plan : nullptr);
   model_->kernels().mark(context_, index);
   ++submitted_;
@@ -180,19 +182,54 @@ void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before, c
 }
 
 // The first step of a kind runs as it is, so that whatever kernels load or tune on first use stays out of the recording.
-void DeviceExecutor::run_recorded(Recorded& r, Slot& slot, const Slot& before) {
+void DeviceExecutor::run_recorded(int index, int sequences, Slot& slot, const Slot& before) {
   const kernels::KernelTable& table = model_->kernels();
+  Recorded& r = recorded_[{index, sequences}];
   if (r.graph && r.base != slot.plan.base()) {
     table.destroy_graph(context_, r.graph);
     r.graph = nullptr;
   }
-  if (!r.graph && r.seen++ > 0 && table.begin_graph(context_)) {
+  if (!r.graph && !seen_.insert(sequences).second && table.begin_graph(context_)) {
     run(slot.plan.view(), slot, before);
     r.graph = table.end_graph(context_);
     r.base = slot.plan.base();
   }
   if (r.graph) table.launch_graph(context_, r.graph);
   else run(slot.plan.view(), slot, before);
+}
+
+Status DeviceExecutor::warm_up() {
+  SLUICE_TRY(ready_);
+  SLUICE_CHECK(submitted_ == 0);
+  const kernels::KernelTable& table = model_->kernels();
+  if (table.host_memory) return {};
+  const WarmUp plans(options_.total_blocks, options_.block_tokens);
+  sched::StepResult result;
+  const auto step = [&](const sched::BatchPlan& plan) -> Status {
+    SLUICE_TRY(submit(plan));
+    return collect(result);
+  };
+  const int longest = std::min(options_.max_step_tokens, context_options(model_->spec(), table, options_).max_context);
+  if (longest > 1) SLUICE_TRY(step(plans.prompt(1, std::min(longest - 1, 64))));
+  SLUICE_TRY(step(plans.sampled()));
+  const int most = std::min({options_.max_sequences, options_.max_step_tokens, activations_.max_rows, kMostRecorded});
+  for (int n = 1, last = 0; last < most; n = last + 1) {
+    last = padded_sequences(n);
+    if (last > activations_.max_rows) break;
+    const sched::BatchPlan plan = plans.decodes(std::min(last, most));
+    for (int i = 0; i < (options_.graphs ? 1 + kSlots : 1); ++i) SLUICE_TRY(step(plan));  // as it is, then recorded in each slot
+  }
+  // Of other steps a layer of each kind will do: what it does first is what all of them do.
+  const std::vector<int> layers = model_->unlike_layers();
+  Slot& slot = *slots_[0];
+  for (const int tokens : WarmUp::sizes(longest)) {
+    if (!slot.plan.fill(plans.prompt(1, tokens - 1), 2, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
+    slot.plan.send(context_);
+    for (const int layer : layers) model_->run_layer(context_, activations_, layer, slot.plan.view().batch, caches_[size_t(layer)]);
+    if (tokens <= activations_.max_rows) model_->head(context_, activations_, slot.plan.view().batch.sequence_of, tokens);  // of whichever tokens
+    if (const char* what = table.synchronize(context_)) return fault(what);  // before the plan's memory is written again
+  }
+  return {};
 }
 
 Status DeviceExecutor::collect(sched::StepResult& result) {

@@ -2,10 +2,11 @@
 // scratch). On a device a step is one upload, a forward pass, sampling where the logits are, and tokens that the sampler writes
 // to the host's memory. Two steps may be in flight: their arrays and results have places of their own, and a token that the
 // earlier one draws is read from device memory. Steps in which every sequence decodes one token are padded to a few sizes and
-// recorded: the second step of a size records it, later ones launch what was recorded.
+// recorded: from the second step of a size on, a slot's first one records it, and later ones launch what was recorded.
 #pragma once
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "exec/executor.h"
@@ -38,6 +39,10 @@ class DeviceExecutor final : public Executor {
 
   // Why the device cannot be used (no room), before any step.
   const Status& ready() const { return ready_; }
+  // Has the device do everything once that it loads, chooses or records on first use, which would else hold up the first steps of each size by
+  // tens of milliseconds: decode steps of every padded size, and parts of steps of all kinds of sizes. Under a second; nothing on a host.
+  // Before any step. Errors are device faults.
+  Status warm_up();
   Status submit(const sched::BatchPlan& plan) override;
   Status collect(sched::StepResult& result) override;
   std::string describe_in_flight() const override;
@@ -78,7 +83,6 @@ class DeviceExecutor final : public Executor {
   struct Recorded {
     kernels::Graph* graph = nullptr;
     const void* base = nullptr;            // of the plan's memory then
-    int seen = 0;
   };
 
   static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
@@ -86,7 +90,7 @@ class DeviceExecutor final : public Executor {
   bool decodes_only(const sched::BatchPlan& plan) const;
   // plan: where its rows' distributions are wanted (a host's alone), else null.
   void run(const PlanView& view, Slot& slot, const Slot& before, const sched::BatchPlan* plan = nullptr);
-  void run_recorded(Recorded& recorded, Slot& slot, const Slot& before);
+  void run_recorded(int index, int sequences, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
   Error fault(const char* what) const;
 
@@ -103,6 +107,7 @@ class DeviceExecutor final : public Executor {
   RowDistributions distributions_;
   std::vector<float> downloaded_;           // logits of a device
   std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
+  std::set<int> seen_;                      // padded numbers of sequences that a recordable step has had
   Status ready_;
 };
 

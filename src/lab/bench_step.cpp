@@ -129,6 +129,7 @@ Result<std::vector<BenchRow>> bench_decode(const LoadedModel& m, const BenchOpti
   const SteadyClock clock;
   for (int batch : o.batches) {
     SLUICE_ASSIGN(auto executor, m.make_executor());
+    SLUICE_TRY(executor->warm_up());
     Steps steps(m, std::move(executor), batch, o.context + o.tokens);
     if (!steps.fits()) continue;
     steps.fill(o.context, false);
@@ -152,6 +153,7 @@ Result<std::vector<BenchRow>> bench_prefill(const LoadedModel& m, const BenchOpt
   std::vector<BenchRow> rows;
   const SteadyClock clock;
   SLUICE_ASSIGN(auto executor, m.make_executor());
+  SLUICE_TRY(executor->warm_up());
   Steps steps(m, std::move(executor), 1, o.context);
   if (!steps.fits()) return rows;
   std::vector<double> rates;

@@ -127,6 +127,7 @@ Result<ThroughputReport> bench_throughput(const LoadedModel& m, const std::vecto
   options.scheduler = m.scheduler;
   options.max_queue = requests.size();
   SLUICE_ASSIGN(auto executor, m.make_executor());
+  SLUICE_TRY(executor->warm_up());
   engine::Engine engine(options, m.tokenizer, std::move(executor), &clock);
   ThroughputReport report;
   std::vector<Times> times(requests.size());

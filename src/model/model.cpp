@@ -1,7 +1,9 @@
 #include "model/model.h"
 
 #include <cmath>
+#include <set>
 #include <thread>
+#include <tuple>
 
 #include "tensor/buffer.h"
 
@@ -100,6 +102,16 @@ void Model::run_layer(kernels::Context* context, Activations& a, int layer, cons
                       const LinearTap* tap) const {
   attention_block(context, a, layer, batch, cache, tap);
   ffn_block(context, a, layer, batch.num_tokens, tap);
+}
+
+std::vector<int> Model::unlike_layers() const {
+  std::vector<int> layers;
+  std::set<std::tuple<bool, WeightType, WeightType, WeightType, WeightType, WeightType, WeightType, WeightType>> kinds;
+  for (int i = 0; i < spec_.num_layers; ++i) {
+    const LayerWeights& w = weights_.layers[size_t(i)];
+    if (kinds.insert({spec_.is_local(i), w.q.type, w.k.type, w.v.type, w.o.type, w.gate.type, w.up.type, w.down.type}).second) layers.push_back(i);
+  }
+  return layers;
 }
 
 void Model::linear(kernels::Context* context, const kernels::LinearArgs& args, const LinearTap* tap) const {

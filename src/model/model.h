@@ -57,6 +57,8 @@ class Model {
   // One layer of the same over a.x, for those who hold one layer's weights at a time. tap may be null.
   void run_layer(kernels::Context* context, Activations& a, int layer, const kernels::BatchView& batch, const kernels::CacheView& cache,
                  const LinearTap* tap = nullptr) const;
+  // Layers that are like none before: in their weights' types, or in what they attend to.
+  std::vector<int> unlike_layers() const;
   // Logits of the given rows of x (at most max_rows) into activations.logits.
   void head(kernels::Context* context, Activations& a, const int32_t* token_rows, int num_rows) const;
 

@@ -1,4 +1,5 @@
-// Steps that a device records and runs again, against the same steps launched kernel by kernel: tokens and log-probabilities are bitwise the same.
+// Steps that a device records and runs again - before the first request, where it warms up - against the same steps launched kernel by kernel:
+// tokens and log-probabilities are bitwise the same.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +37,10 @@ TEST_P(RecordedSteps, GiveWhatUnrecordedOnesGive) {
     SteadyClock clock;
     engine::EngineOptions options;
     options.scheduler = model->scheduler;
-    engine::Engine engine(options, model->tokenizer, std::move(*model->make_executor()), &clock);
+    auto executor = model->make_executor();
+    EXPECT_TRUE(executor.ok());
+    if (recorded) EXPECT_TRUE((*executor)->warm_up().ok());
+    engine::Engine engine(options, model->tokenizer, std::move(*executor), &clock);
     std::vector<Waiter::Choice> out;
     const auto send = [&](int prompt, int tokens) {
       auto w = std::make_shared<Waiter>(1);

@@ -166,6 +166,7 @@ class Serve final : public Invocation {
       const lab::OnCores here(pool.cores);
       SLUICE_ASSIGN(options.speculator, lab::make_speculator(pool.model, draft, speculation_of(pool.spec), &clock_));
       SLUICE_ASSIGN(auto executor, pool.model.make_executor());
+      SLUICE_TRY(executor->warm_up());
       auto engine = std::make_unique<engine::Engine>(options, pool.model.tokenizer, std::move(executor), &clock_);
       out.push_back({std::move(pool), std::move(engine)});
     }
