@@ -236,21 +236,31 @@ std::vector<uint8_t> cache_pattern(const Shape& s, CacheElement type, int block_
   return bytes;
 }
 
-// `sequences` of `length` tokens in the cache, the last `queries` of each in this step; queries and results in `activations`.
-void bench_attention(const Device& d, const Shape& s, int sequences, int length, int queries, CacheElement type = CacheElement::kF16,
-                     DType activations = DType::kF32) {
+// `sequences` of `length` tokens in the cache, the last `queries` of each in this step.
+struct Sequences {
+  int sequences, length, queries;
+};
+// Of one step; queries and results in `activations`.
+void bench_attention(const Device& d, const Shape& s, const std::vector<Sequences>& step, CacheElement type = CacheElement::kF16, DType activations = DType::kF32) {
   constexpr int kBlockTokens = 16;
-  const int per = (length + kBlockTokens - 1) / kBlockTokens, T = sequences * queries;
-  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * cache_row_bytes(type, s.head_dim), cache_bytes = block_bytes * size_t(sequences) * per;
-  const int copies = std::clamp(int((size_t{100} << 20) / cache_bytes), 1, 16);
   std::vector<int32_t> positions, sequence_of, query_begin{0}, kv_len, block_begin{0}, block_ids;
-  for (int i = 0; i < sequences; ++i) {
-    for (int q = 0; q < queries; ++q) positions.push_back(length - queries + q), sequence_of.push_back(i);
-    query_begin.push_back(int32_t(positions.size()));
-    kv_len.push_back(length);
-    for (int b = 0; b < per; ++b) block_ids.push_back(b * sequences + (i * 7 + b) % sequences);
-    block_begin.push_back(int32_t(block_ids.size()));
+  int blocks = 0;
+  std::string what;
+  for (const auto& [sequences, length, queries] : step) {
+    const int per = (length + kBlockTokens - 1) / kBlockTokens;
+    for (int i = 0; i < sequences; ++i) {
+      for (int q = 0; q < queries; ++q) positions.push_back(length - queries + q), sequence_of.push_back(int(kv_len.size()));
+      query_begin.push_back(int32_t(positions.size()));
+      kv_len.push_back(length);
+      for (int b = 0; b < per; ++b) block_ids.push_back(blocks + b * sequences + (i * 7 + b) % sequences);
+      block_begin.push_back(int32_t(block_ids.size()));
+    }
+    blocks += per * sequences;
+    what += (what.empty() ? "" : " + ") + std::to_string(sequences) + "x" + std::to_string(length);
   }
+  const int T = int(positions.size());
+  const size_t block_bytes = size_t(s.kv_heads) * kBlockTokens * cache_row_bytes(type, s.head_dim), cache_bytes = block_bytes * size_t(blocks);
+  const int copies = std::clamp(int((size_t{100} << 20) / cache_bytes), 1, 16);
   std::vector<std::unique_ptr<Memory>> arrays;
   const auto put = [&](const std::vector<int32_t>& v) {
     arrays.push_back(std::make_unique<Memory>(d, v.size() * 4));
@@ -258,7 +268,7 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
     return reinterpret_cast<const int32_t*>(arrays.back()->data);
   };
   AttentionArgs a;
-  a.batch = {T, sequences, put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens};
+  a.batch = {T, int(kv_len.size()), put(positions), put(sequence_of), put(query_begin), put(kv_len), put(block_begin), put(block_ids), kBlockTokens};
   a.batch.host_query_begin = query_begin.data(), a.batch.host_kv_len = kv_len.data();
   const Memory keys(d, cache_bytes * copies), values(d, cache_bytes * copies);
   const std::vector<uint8_t> pattern = cache_pattern(s, type, kBlockTokens);
@@ -277,14 +287,14 @@ void bench_attention(const Device& d, const Shape& s, int sequences, int length,
   a.q = {q.data, activations}, a.q_stride = int(width);
   a.scale = 0.088f;
   a.out = {out.data, activations}, a.out_stride = int(width);
-  const double us = time_of(d, queries > 64 ? 4 : 16, [&](int i) {
+  const double us = time_of(d, T > 64 * int(kv_len.size()) ? 4 : 16, [&](int i) {
     a.cache = {{type, type}, keys.data + cache_bytes * size_t(i % copies), values.data + cache_bytes * size_t(i % copies), block_bytes};
     d.t->attention(d.context, a);
   });
   double pairs = 0;
   for (int32_t p : positions) pairs += p + 1;
   char name[64];
-  std::snprintf(name, sizeof name, "%s %s attention %dx%d", s.name, std::string(cache_element_name(type)).c_str(), sequences, length);
+  std::snprintf(name, sizeof name, "%s %s attention %s", s.name, std::string(cache_element_name(type)).c_str(), what.c_str());
   report(d, name, T, us, 2.0 * double(cache_bytes) + double(T) * double(width) * 2 * double(number), 4.0 * pairs * double(width));
 }
 
@@ -331,13 +341,18 @@ int main(int argc, char** argv) {
   if (wanted("prompts"))  // as a server has them: queries and results in halves
     for (CacheElement type : {CacheElement::kF16, CacheElement::kBF16, CacheElement::kFp8, CacheElement::kInt8})
       for (const auto& [sequences, length, queries] : {std::tuple{1, 512, 512}, {1, 2048, 2048}, {1, 8192, 8192}, {4, 2048, 512}, {1, 8192, 2048}})
-        bench_attention(d, kShapes[0], sequences, length, queries, type, DType::kBF16);
+        bench_attention(d, kShapes[0], {{sequences, length, queries}}, type, DType::kBF16);
+  if (wanted("mixed"))  // prompts' tokens beside decodes, and each alone
+    for (const CacheElement type : {CacheElement::kF16, CacheElement::kFp8})
+      for (const std::vector<Sequences>& step : {std::vector<Sequences>{{80, 1240, 1}}, {{1, 1200, 1200}}, {{80, 1240, 1}, {1, 1200, 1200}}, {{1, 2400, 1200}},
+                                                 {{80, 1240, 1}, {1, 2400, 1200}}, {{80, 1240, 1}, {2, 900, 600}}, {{80, 1240, 1}, {1, 300, 300}}})
+        bench_attention(d, kShapes[0], step, type, DType::kBF16);
   if (wanted("attention")) {
     for (const auto& [sequences, length, queries] : {std::tuple{1, 128, 1}, {1, 8192, 1}, {1, 8192, 5}, {32, 1024, 1}, {128, 1024, 1}, {256, 1280, 1},
                                                      {1, 2048, 2048}, {1, 8192, 8192}, {4, 2048, 512}})
-      bench_attention(d, kShapes[0], sequences, length, queries);
-    bench_attention(d, kShapes[1], 1, 128, 1);
-    bench_attention(d, kShapes[1], 256, 256, 1);
+      bench_attention(d, kShapes[0], {{sequences, length, queries}});
+    bench_attention(d, kShapes[1], {{1, 128, 1}});
+    bench_attention(d, kShapes[1], {{256, 256, 1}});
   }
   d.t->destroy(d.context);
   return 0;

@@ -155,17 +155,14 @@ void attention(Context* context, const AttentionArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
   const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
-  const Prompts prompts = a.batch.num_tokens > a.batch.num_sequences ? prompts_of(a) : Prompts{};
+  const Prompts prompts = prompts_of(a);
   const bool closed = prompts.tiles > 0 && !is_float(a.cache.type.keys) && !can_open(c, a, prompts);
   const bool exactly = c->deterministic || has_offset || !tensor_cores_take(a) || closed;
-  // One sequence is of one kind; of several, only the device knows which are of which.
-  const int group = a.q_heads / a.kv_heads;
-  const bool one = a.batch.num_sequences == 1, few = a.batch.num_tokens * group <= std::max(kFewRows, group);
-  const bool by_few = !exactly && (!one || few), by_many = !exactly && prompts.tiles > 0 && (!one || !few);
+  const bool by_few = !exactly && prompts.few_rows > 0, by_many = !exactly && prompts.tiles > 0;
   const bool together = a.append && by_few && !by_many && a.batch.num_tokens <= kTogetherTokens && rope_vectors_take(*a.append);
   if (a.append && !together) rope_append(c, *a.append);
   if (exactly) attend_exactly(c, a);
-  if (by_few) attend_few(c, a, together ? a.append : nullptr);
+  if (by_few) attend_few(c, a, together ? a.append : nullptr, prompts.few_rows);
   if (by_many) attend_many(c, a, prompts);
   note(c, cudaGetLastError());
 }

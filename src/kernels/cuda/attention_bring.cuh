@@ -19,6 +19,8 @@ struct ManyArgs {
   Opened opened;
   CUtensorMap keys, values;  // rows of the cache, or of what was opened
   int box_rows;              // that are copied at once
+  int tasks;                 // at most
+  Listed listed;
   int* tickets;              // how many tasks were drawn, and blocks that are done; zero between launches
 };
 
@@ -140,7 +142,7 @@ __device__ inline void draw_tasks(const ManyArgs& m, const Shared<dim>& shared, 
     if (me < 32) {
       wait_free(b.task_done, item);
       for (bool more = true; more && t.tiles == 0;) {
-        more = find_task<Z::kKeys>(m.a, m.opened, __shfl_sync(0xFFFFFFFFu, wanted, 0), t);
+        more = find_task<Z::kKeys>(m.a, m.opened, m.listed, m.tasks, __shfl_sync(0xFFFFFFFFu, wanted, 0), t);
         if (!more) t.tiles = 0;
         wanted = draw();
       }

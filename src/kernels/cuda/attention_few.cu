@@ -265,21 +265,20 @@ void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* ap
 }
 
 template <class T, int dim, bool together>
-void choose_rows(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) {
-  const int group = a.q_heads / a.kv_heads, most = a.batch.num_tokens == a.batch.num_sequences ? group : std::max(kFewRows, group);
+void choose_rows(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most) {
   // Registers hold the sums of 16 rows of up to 128 elements, or of 8 rows of more.
   if (most <= 8 || dim > 128) launch_few<T, dim, 1, together>(c, a, append, (most + 7) / 8);
   else if constexpr (dim <= 128) launch_few<T, dim, 2, together>(c, a, append, (most + 15) / 16);
 }
 
 template <class T, bool together>
-void choose_dim(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) {
+void choose_dim(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most) {
   switch (a.head_dim) {
-    case 64: return choose_rows<T, 64, together>(c, a, append);
-    case 80: return choose_rows<T, 80, together>(c, a, append);
-    case 96: return choose_rows<T, 96, together>(c, a, append);
-    case 128: return choose_rows<T, 128, together>(c, a, append);
-    case 256: return choose_rows<T, 256, together>(c, a, append);
+    case 64: return choose_rows<T, 64, together>(c, a, append, most);
+    case 80: return choose_rows<T, 80, together>(c, a, append, most);
+    case 96: return choose_rows<T, 96, together>(c, a, append, most);
+    case 128: return choose_rows<T, 128, together>(c, a, append, most);
+    case 256: return choose_rows<T, 256, together>(c, a, append, most);
   }
 }
 
@@ -291,9 +290,9 @@ bool tensor_cores_take(const AttentionArgs& a) noexcept {
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
-void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append) noexcept {
+void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most_rows) noexcept {
   with_element(a.cache.type.keys, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) append ? choose_dim<T, true>(c, a, append) : choose_dim<T, false>(c, a, append);
+    if constexpr (!std::is_same_v<T, float>) append ? choose_dim<T, true>(c, a, append, most_rows) : choose_dim<T, false>(c, a, append, most_rows);
   });
 }
 

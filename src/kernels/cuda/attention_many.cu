@@ -143,11 +143,14 @@ struct Source {
 };
 
 template <class H, int dim>
-void launch_many(CudaContext* c, const AttentionArgs& a, const Opened& opened, const Source& from, size_t tasks) {
+void launch_many(CudaContext* c, const AttentionArgs& a, const Opened& opened, const Source& from, const Prompts& prompts) {
   const auto kernel = many_attention_kernel<H, dim>;
   constexpr int kShared = Sizes<dim>::kShared;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared));
+  const size_t tasks = prompts.tiles * size_t(a.kv_heads);
   ManyArgs m{a, opened};
+  m.tasks = int(tasks);
+  m.listed = prompts.listed;
   m.box_rows = Sizes<dim>::kKeys;
   while (from.together % m.box_rows) m.box_rows /= 2;
   m.tickets = next_tickets(c);
@@ -158,29 +161,28 @@ void launch_many(CudaContext* c, const AttentionArgs& a, const Opened& opened, c
 }
 
 template <class H>
-void choose_dim(CudaContext* c, const AttentionArgs& a, const Opened& opened, const Source& from, size_t tasks) {
+void choose_dim(CudaContext* c, const AttentionArgs& a, const Opened& opened, const Source& from, const Prompts& prompts) {
   switch (a.head_dim) {
-    case 64: return launch_many<H, 64>(c, a, opened, from, tasks);
-    case 80: return launch_many<H, 80>(c, a, opened, from, tasks);
-    case 96: return launch_many<H, 96>(c, a, opened, from, tasks);
-    case 128: return launch_many<H, 128>(c, a, opened, from, tasks);
-    case 256: return launch_many<H, 256>(c, a, opened, from, tasks);
+    case 64: return launch_many<H, 64>(c, a, opened, from, prompts);
+    case 80: return launch_many<H, 80>(c, a, opened, from, prompts);
+    case 96: return launch_many<H, 96>(c, a, opened, from, prompts);
+    case 128: return launch_many<H, 128>(c, a, opened, from, prompts);
+    case 256: return launch_many<H, 256>(c, a, opened, from, prompts);
   }
 }
 
 }  // namespace
 
 void attend_many(CudaContext* c, const AttentionArgs& a, const Prompts& prompts) noexcept {
-  const size_t tasks = prompts.tiles * size_t(a.kv_heads);
   constexpr size_t kAnyRows = size_t{1} << 31;  // of a cache: boxes name rows of its blocks alone
   const Source cache{a.cache.keys, a.cache.values, kAnyRows, a.batch.block_tokens};
-  if (a.cache.type.keys == CacheElement::kF16) return choose_dim<__half>(c, a, {}, cache, tasks);
-  if (a.cache.type.keys == CacheElement::kBF16) return choose_dim<__nv_bfloat16>(c, a, {}, cache, tasks);
+  if (a.cache.type.keys == CacheElement::kF16) return choose_dim<__half>(c, a, {}, cache, prompts);
+  if (a.cache.type.keys == CacheElement::kBF16) return choose_dim<__nv_bfloat16>(c, a, {}, cache, prompts);
   Opened opened = room_for_opened(c, a, prompts);
   const size_t rounds = (prompts.groups * size_t(a.kv_heads) - 1) / size_t(opened.bucket) + 1;
   for (; size_t(opened.round) < rounds; ++opened.round) {
     open_prompts(c, a, opened, prompts);
-    choose_dim<__half>(c, a, opened, {opened.keys, opened.values, size_t(opened.bucket) * 2 * kGroup, 1 << 10}, tasks);
+    choose_dim<__half>(c, a, opened, {opened.keys, opened.values, size_t(opened.bucket) * 2 * kGroup, 1 << 10}, prompts);
   }
 }
 

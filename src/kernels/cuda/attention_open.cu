@@ -108,18 +108,28 @@ size_t group_bytes(int head_dim) { return size_t(kGroup) * size_t(head_dim) * 2 
 }  // namespace
 
 Prompts prompts_of(const AttentionArgs& a) noexcept {
-  const size_t heads = size_t(a.q_heads / a.kv_heads), rows = size_t(a.batch.num_tokens) * heads;
+  const int heads = a.q_heads / a.kv_heads, most_few = std::max(kFewRows, heads);
+  const size_t rows = size_t(a.batch.num_tokens) * size_t(heads);
   Prompts p;
   if (!a.batch.host_query_begin || !a.batch.host_kv_len) {
     p.tiles = rows / kRows + std::min(size_t(a.batch.num_sequences), rows / kFewRows + 1);
+    p.few_rows = std::min(most_few, int(rows));
     return p;
   }
+  Listed& l = p.listed;
+  int many = 0;
   for (int s = 0; s < a.batch.num_sequences; ++s) {
-    const size_t here = size_t(a.batch.host_query_begin[s + 1] - a.batch.host_query_begin[s]) * heads;
-    if (here <= std::max(size_t(kFewRows), heads)) continue;
+    const int here = (a.batch.host_query_begin[s + 1] - a.batch.host_query_begin[s]) * heads;
+    if (here <= most_few) {
+      p.few_rows = std::max(p.few_rows, here);
+      continue;
+    }
+    if (many < Listed::kMost) l.sequence[many] = s, l.tiles[many] = int(p.tiles);
+    ++many;
     const size_t groups = size_t(a.batch.host_kv_len[s] + kGroup - 1) / kGroup;
-    p.tiles += (here + kRows - 1) / kRows, p.groups += groups, p.longest = std::max(p.longest, groups);
+    p.tiles += size_t((here + kRows - 1) / kRows), p.groups += groups, p.longest = std::max(p.longest, groups);
   }
+  l.count = many <= Listed::kMost ? many : 0;
   return p;
 }
 

@@ -66,12 +66,22 @@ __device__ inline bool find(const AttentionArgs& a, int wanted, Found& found) {
   return true;
 }
 
-// By a warp: task number `wanted`, those of a sequence that have most to do first. false: there are fewer. Of opened ones, tasks
-// of other rounds have 0 tiles.
+// The same by tiles, of sequences that the host listed: nothing need be read to know which. groups: whether those are wanted, too.
+__device__ inline void find_listed(const AttentionArgs& a, const Listed& l, int wanted, bool groups, Found& found) {
+  int i = 0;
+  while (i + 1 < l.count && l.tiles[i + 1] <= wanted) ++i;
+  found = {l.sequence[i], l.tiles[i], 0};
+  for (int k = 0; groups && k < i; ++k) found.groups += groups_of(a, l.sequence[k]);
+}
+
+// By a warp: task number `wanted` of `tasks` at most, those of a sequence that have most to do first. false: there are fewer. Of opened
+// ones, tasks of other rounds have 0 tiles.
 template <int keys>
-__device__ inline bool find_task(const AttentionArgs& a, const Opened& opened, int wanted, Task& t) {
+__device__ inline bool find_task(const AttentionArgs& a, const Opened& opened, const Listed& listed, int tasks, int wanted, Task& t) {
   Found f;
-  if (!find<false>(a, wanted / a.kv_heads, f)) return false;
+  if (wanted >= tasks) return false;
+  if (listed.count) find_listed(a, listed, wanted / a.kv_heads, opened.bucket > 0, f);
+  else if (!find<false>(a, wanted / a.kv_heads, f)) return false;
   const int group = a.q_heads / a.kv_heads;
   t.head = wanted % a.kv_heads, t.token = a.batch.query_begin[f.sequence];
   const int tokens = a.batch.query_begin[f.sequence + 1] - t.token;
