@@ -33,8 +33,8 @@ void Recorder::flush() {
 
 void Recorder::begin(const sched::SchedulerOptions& o, const std::vector<double>& step_cost) {
   line(Json{{"recording", kVersion},
-            {"options", {{"total_blocks", o.total_blocks}, {"block_tokens", o.block_tokens}, {"group_tokens", o.group_tokens}, {"max_sequences", o.max_sequences}, {"max_step_tokens", o.max_step_tokens},
-                         {"step_us", o.step_us}, {"prompt_room", o.prompt_room}, {"batch_room", o.batch_room}, {"max_context", o.max_context}, {"swap_blocks", o.swap_blocks}, {"swap_block_us", o.swap_block_us}, {"vocab", o.vocab}, {"prefix_cache", o.prefix_cache}}},
+            {"options", {{"total_blocks", o.total_blocks}, {"block_tokens", o.block_tokens}, {"group_tokens", o.group_tokens}, {"max_sequences", o.max_sequences}, {"max_step_tokens", o.max_step_tokens}, {"tile_tokens", o.tile_tokens},
+                         {"step_us", o.step_us}, {"prompt_room", o.prompt_room}, {"prompt_us", o.prompt_us}, {"batch_room", o.batch_room}, {"max_context", o.max_context}, {"swap_blocks", o.swap_blocks}, {"swap_block_us", o.swap_block_us}, {"vocab", o.vocab}, {"prefix_cache", o.prefix_cache}}},
             {"step_cost", step_cost}}.dump());
 }
 

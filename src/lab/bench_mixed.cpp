@@ -182,6 +182,7 @@ MixedRow row_of(const Timed& t, int batch, int context, const char* chunks, cons
 Result<std::vector<MixedRow>> bench_mixed(const LoadedModel& m, const MixedOptions& o, const MachineCeilings& machine) {
   SLUICE_ASSIGN(const Distribution prompts, Distribution::parse(o.prompt_tokens, "--prompt-tokens"));
   SLUICE_ASSIGN(auto executor, m.make_executor());
+  SLUICE_TRY(executor->warm_up());
   std::vector<MixedRow> rows;
   for (int batch : o.batches) {
     const int64_t wanted = int64_t(batch) * (o.context + kDecoded), room = int64_t(m.scheduler.total_blocks) * m.scheduler.block_tokens;
@@ -189,8 +190,8 @@ Result<std::vector<MixedRow>> bench_mixed(const LoadedModel& m, const MixedOptio
     sched::SchedulerOptions bounded = m.scheduler, unbounded = m.scheduler;
     bounded.max_sequences = unbounded.max_sequences = std::max(batch + 1, m.scheduler.max_sequences);
     bounded.prefix_cache = unbounded.prefix_cache = false;
-    SLUICE_TRY(set_objective("latency", o.step_ms, bounded));
-    SLUICE_TRY(set_objective("throughput", 0, unbounded));
+    SLUICE_TRY(set_objective("latency", o.step_ms, m.model->kernels().host_memory, bounded));
+    SLUICE_TRY(set_objective("throughput", 0, m.model->kernels().host_memory, unbounded));
     MixedRun runs[] = {{m, o, batch, executor.get(), bounded, prompts}, {m, o, batch, executor.get(), unbounded, prompts}};
     Timed timed[2];
     for (int repeat = -1; repeat < o.repeats; ++repeat)  // the first warms up, and teaches the cost model

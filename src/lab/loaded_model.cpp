@@ -235,11 +235,12 @@ Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions
   return file;
 }
 
-Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out) {
+Status set_objective(const std::string& objective, double step_ms, bool host, sched::SchedulerOptions& out) {
   if (objective != "latency" && objective != "throughput") return invalid("'" + objective + "' is neither latency nor throughput", "--objective");
   if (!(step_ms >= 0 && step_ms <= 60000)) return invalid("must be from 0 to 60000", "--step-ms");
   out.step_us = TimeUs(step_ms * 1000);
-  out.prompt_room = objective == "latency" && step_ms == 0 ? kPromptRoom : -1;
+  out.prompt_room = objective != "latency" || step_ms > 0 ? -1 : host ? kPromptRoom : kDevicePromptRoom;
+  out.prompt_us = host ? 0 : kDevicePromptUs;
   return {};
 }
 
@@ -260,7 +261,8 @@ static Status apply_options(const LoadOptions& o, const kernels::KernelTable& ke
   m.scheduler.group_tokens = keys_in_groups(kv_type.keys) ? kKeyGroup : 1;
   m.scheduler.max_sequences = o.max_sequences;
   m.scheduler.max_step_tokens = step_tokens(o, kernels);
-  SLUICE_TRY(set_objective(o.objective, o.step_ms, m.scheduler));
+  SLUICE_TRY(set_objective(o.objective, o.step_ms, kernels.host_memory, m.scheduler));
+  m.scheduler.tile_tokens = kernels.host_memory ? 1 : kDeviceTileTokens;
   m.scheduler.max_context = m.memory.max_context;
   m.scheduler.vocab = vocab;
   m.scheduler.prefix_cache = o.prefix_cache;

@@ -92,9 +92,14 @@ int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels)
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);
 int default_threads();
 // latency: a step with prompts takes at most kPromptRoom longer than its decodes alone, so that a chat's gaps stay even; a
-// prompt then takes up to three times as long as alone. throughput: prompts go as they come. step_ms > 0: a bound of that much.
-constexpr double kPromptRoom = 0.5;
-Status set_objective(const std::string& objective, double step_ms, sched::SchedulerOptions& out);
+// prompt then takes up to three times as long as alone. On a device a step of decodes reads all weights for little work, and a chunk costs
+// nearly as much however small it is: there it may take kDevicePromptUs, which nobody sees in a text, or where that is more, kDevicePromptRoom
+// longer. throughput: prompts go as they come. step_ms > 0: a bound of that much.
+constexpr double kPromptRoom = 0.5, kDevicePromptRoom = 2;
+constexpr TimeUs kDevicePromptUs = 28'000;
+Status set_objective(const std::string& objective, double step_ms, bool host, sched::SchedulerOptions& out);
+// SchedulerOptions::tile_tokens on a device.
+constexpr int kDeviceTileTokens = 128;
 
 // Left free on a device whose cache takes what there is: for recorded steps, libraries' workspaces and other processes.
 constexpr uint64_t kDeviceReserve = uint64_t{3} << 29;

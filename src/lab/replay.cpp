@@ -51,6 +51,8 @@ class Replay {
     s.group_tokens = o.value("group_tokens", 1);
     s.max_sequences = o.at("max_sequences").get<int>();
     s.max_step_tokens = o.at("max_step_tokens").get<int>();
+    s.tile_tokens = std::max(1, o.value("tile_tokens", 1));  // older recordings have neither
+    s.prompt_us = o.value("prompt_us", TimeUs{0});
     s.step_us = o.at("step_us").get<TimeUs>();
     s.prompt_room = o.at("prompt_room").get<double>();
     s.batch_room = o.at("batch_room").get<double>();

@@ -10,9 +10,9 @@ namespace {
 constexpr TimeUs kUsualTtft = 2'000'000;  // when a first token is due that nobody said a time for
 constexpr TimeUs kNever = std::numeric_limits<TimeUs>::max();
 // A prompt may wait for its first token this long, and so many times what it would take alone; then decodes make more room, at most
-// so many times as much.
+// so many times as much, and twice what they take themselves.
 constexpr TimeUs kPatience = 50'000;
-constexpr double kPatientTimes = 2, kMostRoom = 4;
+constexpr double kPatientTimes = 2, kMostRoom = 4, kWidestRoom = 2;
 constexpr double kTargetRoom = 0.9;  // of a target is filled: predictions are not exact
 
 bool is_interactive(const Sequence* s) { return s->request_class() == RequestClass::kInteractive; }
@@ -163,7 +163,8 @@ void Scheduler::note_decodes() {
 // their lateness opens it until it does. Where more requests ask than may run, no room would make them timely: what runs keeps its gaps.
 void Scheduler::note_late_prompts(TimeUs now) {
   more_room_ = 1;
-  if (options_.prompt_room < 0) return;
+  if (options_.prompt_room < 0 || options_.prompt_room >= kWidestRoom) return;
+  const double most = std::min(kMostRoom, kWidestRoom / options_.prompt_room);
   const auto note = [&](const Sequence* s) {
     if (s->generated() > 0) return;
     const Submission& asked = s->request->submission;
@@ -174,7 +175,7 @@ void Scheduler::note_late_prompts(TimeUs now) {
     const double alone = steps * cost_.predict({count / steps, 1, s->prompt_tokens - count / 2, whole.pairs / steps});
     const double patience = asked.ttft_target_us > 0 ? kTargetRoom * double(asked.ttft_target_us) : double(kPatience) + kPatientTimes * alone;
     const double late = double(now - asked.arrived_us) / patience;
-    more_room_ = std::clamp(late * late, more_room_, kMostRoom);
+    more_room_ = std::clamp(late * late, more_room_, most);
   };
   for (const Sequence* s : running_)
     if (is_interactive(s)) note(s);
@@ -194,7 +195,7 @@ int Scheduler::fitting(const Sequence* s, int count) const {
   if ((!interactive_here_ && options_.step_us == 0) || (interactive && count == 1)) return count;
   double limit = options_.step_us > 0 ? double(options_.step_us) : HUGE_VAL;
   if (wanted_us_ > 0) limit = std::min(limit, kTargetRoom * double(wanted_us_));
-  else if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, (1 + options_.prompt_room * more_room_) * decodes_us_);
+  else if (options_.prompt_room >= 0 && decodes_us_ > 0) limit = std::min(limit, std::max(double(options_.prompt_us), (1 + options_.prompt_room * more_room_) * decodes_us_));
   if (!interactive && interactive_here_) limit = std::min(limit, (1 + options_.batch_room) * cost_.predict(interactive_shape_));
   const auto fits = [&](int n) {
     StepShape shape = making_->shape;
@@ -210,15 +211,21 @@ int Scheduler::fitting(const Sequence* s, int count) const {
   return std::max(most, moved_[int(s->request_class())] ? 0 : 1);
 }
 
+int Scheduler::whole_tiles(int count) const {
+  const int beyond = (making_->shape.tokens + count) % options_.tile_tokens;
+  return beyond <= count / 4 ? count - beyond : count;  // where there are few tokens, weights are what costs
+}
+
 void Scheduler::advance(Sequence* s) {
-  int count = std::min(wanted_tokens(s), budget_);
-  const int cls = int(s->request_class());
+  const int wanted = wanted_tokens(s), cls = int(s->request_class());
+  int count = std::min(wanted, budget_);
   if (count <= 0 || (full_[cls] && (count > 1 || !is_interactive(s)))) return;
   if (const int fits = fitting(s, count); fits < count) {
     full_[cls] = true;
     count = fits;
   }
   if (count <= 0) return;
+  if (count < wanted) count = whole_tiles(count);
   const int B = options_.block_tokens;
   while (int(s->blocks.size()) * B < s->scheduled() + count) {
     if (allocate(s)) continue;

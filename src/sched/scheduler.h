@@ -34,13 +34,17 @@ struct SchedulerOptions {
   int group_tokens = 1;
   int max_sequences = 64;       // running at once
   int max_step_tokens = 512;    // a step's budget; at least max_sequences
+  // Tokens that a step has room for at the price of the last of them, since products are made of tiles: where a prompt is cut, it is cut so that
+  // the step's tokens are a multiple of this, unless much of it would have to wait. 1: anywhere.
+  int tile_tokens = 1;
   // What a step may come to: so many microseconds (0: no such bound); and, while interactive requests are there, so much longer
-  // than its interactive decodes alone would be, where there are any (below 0: no such bound). With neither, prompts are bound by
-  // max_step_tokens alone. Where every interactive sequence that decodes told how far apart it wants its tokens (tpot_target_us),
-  // the nearest of these stands in the place of prompt_room. prompt_room grows while an interactive prompt waits for its first token
+  // than its interactive decodes alone would be, where there are any, or at least prompt_us (below 0: no such bound). With neither, prompts are
+  // bound by max_step_tokens alone. Where every interactive sequence that decodes told how far apart it wants its tokens (tpot_target_us),
+  // the nearest of these stands in the place of both. prompt_room grows while an interactive prompt waits for its first token
   // for much longer than it would take alone, and no more requests ask than may run.
   TimeUs step_us = 0;
   double prompt_room = -1;
+  TimeUs prompt_us = 0;
   double batch_room = 0.2;      // by how much batch work may lengthen a step that has interactive work, over that work alone
   // Blocks of other memory that preempted sequences may keep (their ids follow the cache's), and what moving one takes, there or
   // back: it is done where computing them again would take longer.
@@ -175,6 +179,7 @@ class Scheduler {
   int wanted_tokens(const Sequence* s) const;      // that could go into this step
   void advance(Sequence* s);                       // gives s as many tokens of this step as budget, time and blocks allow
   int fitting(const Sequence* s, int count) const; // of `count` tokens of s, how many the step's time has room for
+  int whole_tiles(int count) const;                // of `count` tokens of a prompt that is cut there, how many fill the step's tiles
   void advance_running();
   void note_late_prompts(TimeUs now);
   bool more_than_places() const;

@@ -37,6 +37,51 @@ TEST(Scheduler, RoomForPromptsFollowsTheDecodes) {
   rig.finish();
 }
 
+// Where a step may take some time whatever its decodes take, a prompt beside few of them has all of that; beside many, the room.
+TEST(Scheduler, AStepWithAPromptMayTakeSomeTime) {
+  for (const int chats : {2, 24}) {
+    SchedulerOptions o = options(4000, 16, 32, 512, false);
+    o.prompt_room = 2;
+    o.prompt_us = 4000;
+    Rig rig(o);
+    for (int i = 0; i < chats; ++i) rig.send(ramp(1000, 500 + i), 300);
+    for (int i = 0; i < 120; ++i) rig.step();
+    const TimeUs decodes = rig.took;
+    rig.send(ramp(8000), 2);
+    TimeUs longest = 0;
+    for (int i = 0; i < 30; ++i) rig.step(), longest = std::max(longest, rig.took);
+    const double most = std::max(4000.0, 3.0 * double(decodes));  // decodes grow, too
+    EXPECT_GT(double(longest), 0.85 * most) << chats;
+    EXPECT_LT(double(longest), 1.15 * most) << chats;
+    rig.finish();
+  }
+}
+
+// A prompt is cut where the step's tokens fill whole tiles, but for its end; not where most of what fits would have to wait.
+TEST(Scheduler, APromptIsCutAtWholeTiles) {
+  SchedulerOptions o = options(2000, 16, 32, 500, false);
+  o.tile_tokens = 64;
+  Rig rig(o);
+  for (int i = 0; i < 5; ++i) rig.send(ramp(40, 500 + i), 200);
+  rig.step();
+  const Sent s = rig.send(ramp(3000), 1);
+  int whole = 0;
+  for (int i = 0; s.sink->finished.empty(); ++i) {
+    rig.step();
+    if (!s.sink->finished.empty()) break;
+    EXPECT_EQ(rig.last.num_tokens(), 448) << "step " << i;  // the most that 500 hold
+    ++whole;
+  }
+  EXPECT_EQ(whole, 3000 / (448 - 5));
+  rig.finish();
+  SchedulerOptions few = options(2000, 16, 32, 100, false);
+  few.tile_tokens = 64;
+  Rig narrow(few);
+  narrow.send(ramp(1000), 1);
+  EXPECT_EQ(narrow.step().num_tokens(), 100);
+  narrow.finish();
+}
+
 // Prompts that come faster than the room beside decodes takes them open it, as far as they need.
 TEST(Scheduler, LatePromptsGetMoreRoom) {
   SchedulerOptions o = options(4000, 16, 64, 512, false);

@@ -90,7 +90,7 @@ class Simulate final : public Invocation {
     work_.rate = std::isinf(rate) || !work_.trace.empty() ? 0 : rate;
     options_.static_batches = policy_ != "continuous";
     options_.keep_finished = policy_ == "static";
-    SLUICE_TRY(lab::set_objective(chunk_ == "on" ? objective_ : "throughput", chunk_ == "on" ? step_ms_ : 0, scheduler_));
+    SLUICE_TRY(lab::set_objective(chunk_ == "on" ? objective_ : "throughput", chunk_ == "on" ? step_ms_ : 0, true, scheduler_));
     scheduler_.prefix_cache = false;
     lab::LoadOptions cache;
     cache.kv_type = kv_type_;
@@ -148,7 +148,7 @@ class Simulate final : public Invocation {
     for (const int batch : {0, 1}) {
       lab::SimulateOptions o = options_;
       if (batch) {
-        SLUICE_TRY(lab::set_objective("throughput", 0, o.scheduler));
+        SLUICE_TRY(lab::set_objective("throughput", 0, true, o.scheduler));
         if (chunk_ == "on") o.scheduler.max_step_tokens = step_tokens(hardware, "throughput");
       }
       SLUICE_ASSIGN(lab::SimulateReport r, lab::simulate(o, split[batch], [&](size_t) { return batch == 1; }));
