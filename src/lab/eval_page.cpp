@@ -91,6 +91,7 @@ std::string eval_page(const EvalReport& r) {
     out += row("the reference's", format("%.5g", r.reference_ppl)) + row("perplexity over the reference's", with_error(r.ppl_ratio.mean, r.ppl_ratio.error));
     out += row("KL divergence, mean", with_error(r.kl.mean, r.kl.error)) + row("median", format("%.4g", r.kl_median)) + row("99th percentile", format("%.4g", r.kl_p99));
     out += row("same most likely token", format("%.2f &#177; %.2f %%", 100 * r.top1.mean, 100 * r.top1.error));
+    for (const VersusRow& v : r.versus) out += row("KL divergence of " + v.model, with_error(v.kl.mean, v.kl.error)) + row("the model's less it", with_error(v.kl_difference.mean, v.kl_difference.error));
   }
   if (r.num_tasks > 0) {
     out += row("tasks solved", format("%.1f &#177; %.1f %% of %d", 100 * r.accuracy, 100 * r.accuracy_error, r.num_tasks));

@@ -29,7 +29,7 @@ class Evaluation {
     SLUICE_TRY(check_gate());
     SLUICE_ASSIGN(data_, read_eval_data(data_options_, model_));
     if (o_.needle) SLUICE_TRY(check_haystack());
-    SLUICE_ASSIGN(scorer_, TextScorer::make(model_, reference()));
+    SLUICE_ASSIGN(scorer_, TextScorer::make(model_, reference(), others_));
     SLUICE_TRY(score());
     if (o_.needle) {
       say("needles at five depths of " + std::to_string(o_.needle_context) + " tokens");
@@ -65,6 +65,7 @@ class Evaluation {
     const std::string other = o_.reference_kv_type.empty() ? "f16" : o_.reference_kv_type;
     report_.has_reference = !o_.reference.empty() || other != load.kv_type;
     if (!report_.has_reference) {
+      if (!o_.versus.empty()) return invalid("files are compared by a reference: give --reference or another --kv-type", "--versus");
       if (!o_.reference_kv_type.empty()) return invalid("is the model's own, '" + other + "': there is nothing to compare", "--reference-kv-type");
       return {};
     }
@@ -81,6 +82,13 @@ class Evaluation {
     report_.reference = reference_.name;
     report_.reference_kv_type = other;
     report_.reference_kv_bytes_per_token = reference_.memory.kv_bytes_per_token;
+    options.kv_type = load.kv_type;
+    options.random.clear();
+    for (const std::string& path : o_.versus) {
+      options.model = path;
+      SLUICE_ASSIGN(others_.emplace_back(), load_model(options, nullptr));
+      report_.versus.push_back({.model = others_.back().name});
+    }
     return {};
   }
 
@@ -107,9 +115,10 @@ class Evaluation {
     const auto begin = std::chrono::steady_clock::now();
     auto told = begin;
     double nll = 0;
+    std::vector<std::vector<TokenScore>> others(others_.size());
     for (const EvalText& t : data_.texts) {
       const size_t before = report_.scores.size();
-      SLUICE_TRY(scorer_->score(t.tokens, t.first, report_.scores));
+      SLUICE_TRY(scorer_->score(t.tokens, t.first, report_.scores, others));
       run += int64_t(t.tokens.size());
       for (size_t i = before; i < report_.scores.size(); ++i) {
         origins_.push_back({&t, t.first + int(i - before)});
@@ -124,6 +133,7 @@ class Evaluation {
       std::snprintf(line, sizeof line, "%.0f of %lld tokens, perplexity so far %.3f, about %.0f s left", done, (long long)total, std::exp(nll / done), report_.seconds * (double(total) / done - 1));
       say(line);
     }
+    for (size_t i = 0; i < others.size(); ++i) report_.versus[i].scores = std::move(others[i]);
     report_.tokens_per_s = report_.seconds > 0 ? double(run) / report_.seconds : 0;
     return {};
   }
@@ -164,6 +174,7 @@ class Evaluation {
   const EvalOptions& o_;
   EvalDataOptions data_options_;
   LoadedModel model_, reference_;
+  std::vector<LoadedModel> others_;
   EvalData data_;
   std::vector<int32_t> haystack_;
   std::unique_ptr<TextScorer> scorer_;
@@ -171,31 +182,50 @@ class Evaluation {
   EvalReport report_;
 };
 
-std::vector<double> column(const EvalReport& r, double (*of)(const TokenScore&)) {
+std::vector<double> column(const std::vector<TokenScore>& scores, double (*of)(const TokenScore&)) {
   std::vector<double> out;
-  for (const TokenScore& s : r.scores) out.push_back(of(s));
+  for (const TokenScore& s : scores) out.push_back(of(s));
   return out;
 }
+double nll_of(const TokenScore& s) { return s.nll; }
+double kl_of(const TokenScore& s) { return s.kl; }
+double same_top_of(const TokenScore& s) { return s.same_top ? 1.0 : 0.0; }
+
+// Of two models on the same tokens.
+Estimate difference(const std::vector<TokenScore>& a, const std::vector<TokenScore>& b, double (*of)(const TokenScore&)) {
+  std::vector<double> out = column(a, of);
+  for (size_t i = 0; i < out.size(); ++i) out[i] -= of(b[i]);
+  return estimate(out);
+}
+Estimate ratio(const Estimate& nll_difference) { return {std::exp(nll_difference.mean), std::exp(nll_difference.mean) * nll_difference.error}; }
 
 }  // namespace
 
 void summarise_scores(EvalReport& r) {
   r.tokens = int64_t(r.scores.size());
   if (r.scores.empty()) return;
-  const Estimate nll = estimate(column(r, [](const TokenScore& s) { return s.nll; }));
+  const Estimate nll = estimate(column(r.scores, nll_of));
   r.ppl = std::exp(nll.mean);
   r.ppl_error = r.ppl * nll.error;
   if (!r.has_reference) return;
-  r.reference_ppl = std::exp(estimate(column(r, [](const TokenScore& s) { return s.reference_nll; })).mean);
-  const Estimate change = estimate(column(r, [](const TokenScore& s) { return s.nll - s.reference_nll; }));
-  r.ppl_ratio = {std::exp(change.mean), std::exp(change.mean) * change.error};
-  r.top1 = estimate(column(r, [](const TokenScore& s) { return s.same_top ? 1.0 : 0.0; }));
-  std::vector<double> kl = column(r, [](const TokenScore& s) { return s.kl; });
+  r.reference_ppl = std::exp(estimate(column(r.scores, [](const TokenScore& s) { return s.reference_nll; })).mean);
+  r.ppl_ratio = ratio(estimate(column(r.scores, [](const TokenScore& s) { return s.nll - s.reference_nll; })));
+  r.top1 = estimate(column(r.scores, same_top_of));
+  std::vector<double> kl = column(r.scores, kl_of);
   r.kl = estimate(kl);
   std::sort(kl.begin(), kl.end());
   r.kl_median = quantile(kl, 0.5);
   r.kl_p99 = quantile(kl, 0.99);
   r.kl_max = kl.back();
+  for (VersusRow& v : r.versus) {
+    kl = column(v.scores, kl_of);
+    v.kl = estimate(kl);
+    std::sort(kl.begin(), kl.end());
+    v.kl_p99 = quantile(kl, 0.99);
+    v.top1 = estimate(column(v.scores, same_top_of));
+    v.kl_difference = difference(r.scores, v.scores, kl_of);
+    v.ppl_ratio = ratio(difference(r.scores, v.scores, nll_of));
+  }
 }
 
 void apply_gate(EvalReport& r) {

@@ -15,6 +15,7 @@ struct EvalOptions {
   LoadOptions load;               // the model's; load.context: tokens of a window (0: 512 of a text, what the model holds of lines, 4,096 at most)
   std::string reference;          // a file or a name; empty: the same weights where the types of cache differ, else none
   std::string reference_kv_type;  // empty: f16
+  std::vector<std::string> versus;  // other files of the model, judged beside it against the same reference; their caches are as the model's
   EvalDataOptions data;
   bool needle = false;            // also, or without data's text alone: a fact hidden at several depths of a long context
   int needle_context = 4096;      // tokens of that context
@@ -39,6 +40,16 @@ struct NeedleRow {
   double nll = 0, reference_nll = 0;           // mean of an answer's tokens
 };
 
+// Another file beside the model, both against the reference.
+struct VersusRow {
+  std::string model;
+  std::vector<TokenScore> scores;
+  Estimate kl, top1;
+  double kl_p99 = 0;
+  Estimate kl_difference;         // the model's less this one's, paired token by token; below 0: the model is nearer to the reference
+  Estimate ppl_ratio;             // the model's perplexity over this one's, paired
+};
+
 struct GateCondition {
   std::string name;               // kl, kl_p99, top1, ppl, ppl_ratio, accuracy, needle
   double limit = 0, value = 0;
@@ -57,6 +68,7 @@ struct EvalReport {
   Estimate ppl_ratio;             // over the reference's, paired
   Estimate kl, top1;
   double kl_median = 0, kl_p99 = 0, kl_max = 0;
+  std::vector<VersusRow> versus;  // each with as many scores as `scores`
   std::vector<WorstToken> worst;
   int num_tasks = 0;
   double accuracy = 0, accuracy_error = 0, reference_accuracy = 0;

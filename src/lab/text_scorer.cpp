@@ -1,6 +1,7 @@
 #include "lab/text_scorer.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 
 #include "base/portable_exp.h"
@@ -50,14 +51,14 @@ Sums sum_exp(const float* x, const float* y, float top, int n) {
   return total;
 }
 
-Status check_vocabularies(const LoadedModel& model, const LoadedModel& reference) {
-  const int a = model.tokenizer->size(), b = reference.tokenizer->size();
+Status check_vocabularies(const LoadedModel& model, const LoadedModel& other, const char* flag) {
+  const int a = model.tokenizer->size(), b = other.tokenizer->size();
   if (a != b)
-    return Error{ErrorCode::kUnsupported, "its vocabulary has " + std::to_string(b) + " tokens, the model's " + std::to_string(a) + ": predictions cannot be compared", "--reference"};
+    return Error{ErrorCode::kUnsupported, "its vocabulary has " + std::to_string(b) + " tokens, the model's " + std::to_string(a) + ": predictions cannot be compared", flag};
   for (int i = 0; i < a; ++i)
-    if (model.tokenizer->token_text(i) != reference.tokenizer->token_text(i))
-      return Error{ErrorCode::kUnsupported, "its token " + std::to_string(i) + " is '" + reference.tokenizer->token_text(i) + "', the model's '" + model.tokenizer->token_text(i) +
-                   "': predictions cannot be compared", "--reference"};
+    if (model.tokenizer->token_text(i) != other.tokenizer->token_text(i))
+      return Error{ErrorCode::kUnsupported, "its token " + std::to_string(i) + " is '" + other.tokenizer->token_text(i) + "', the model's '" + model.tokenizer->token_text(i) +
+                   "': predictions cannot be compared", flag};
   return {};
 }
 
@@ -80,26 +81,29 @@ TokenScore score_row(const float* logits, const float* reference, int vocab, int
   return s;
 }
 
-Result<std::unique_ptr<TextScorer>> TextScorer::make(const LoadedModel& model, const LoadedModel* reference) {
+Result<std::unique_ptr<TextScorer>> TextScorer::make(const LoadedModel& model, const LoadedModel* reference, std::span<const LoadedModel> others) {
   std::unique_ptr<TextScorer> s(new TextScorer);
-  if (reference) SLUICE_TRY(check_vocabularies(model, *reference));
-  const auto lane = [](const LoadedModel& m, Lane& out) -> Status {
-    SLUICE_ASSIGN(out.executor, m.make_executor());
-    out.vocab = m.model->spec().vocab;
-    return {};
-  };
-  SLUICE_TRY(lane(model, s->model_));
+  if (reference) SLUICE_TRY(check_vocabularies(model, *reference, "--reference"));
+  for (const LoadedModel& m : others) SLUICE_TRY(check_vocabularies(model, m, "--versus"));
   s->max_tokens_ = model.scheduler.max_context;
   s->step_tokens_ = model.scheduler.max_step_tokens;
-  s->tile_ = s->model_.executor->logit_rows();
+  s->tile_ = INT_MAX;
   s->plan_.block_tokens = model.scheduler.block_tokens;
-  if (!reference) return s;
-  SLUICE_TRY(lane(*reference, s->reference_));
-  s->max_tokens_ = std::min(s->max_tokens_, reference->scheduler.max_context);
-  s->step_tokens_ = std::min(s->step_tokens_, reference->scheduler.max_step_tokens);
-  s->tile_ = std::min(s->tile_, s->reference_.executor->logit_rows());
-  SLUICE_CHECK(reference->scheduler.block_tokens == s->plan_.block_tokens);
+  SLUICE_TRY(s->add_lane(model, s->model_));
+  if (reference) SLUICE_TRY(s->add_lane(*reference, s->reference_));
+  for (const LoadedModel& m : others) SLUICE_TRY(s->add_lane(m, s->others_.emplace_back()));
   return s;
+}
+
+// All run the same plans, of as much as each of them can.
+Status TextScorer::add_lane(const LoadedModel& m, Lane& lane) {
+  SLUICE_CHECK(m.scheduler.block_tokens == plan_.block_tokens);
+  SLUICE_ASSIGN(lane.executor, m.make_executor());
+  lane.vocab = m.model->spec().vocab;
+  max_tokens_ = std::min(max_tokens_, m.scheduler.max_context);
+  step_tokens_ = std::min(step_tokens_, m.scheduler.max_step_tokens);
+  tile_ = std::min(tile_, lane.executor->logit_rows());
+  return {};
 }
 
 // Tokens [begin, end) of one sequence in blocks 0, 1, ...; rows of those whose next token is to be scored.
@@ -124,20 +128,36 @@ void TextScorer::make_plan(std::span<const int32_t> tokens, int begin, int end, 
   for (int b = 0; b < blocks; ++b) plan_.block_ids.push_back(b);
 }
 
-Status TextScorer::score(std::span<const int32_t> tokens, int first, std::vector<TokenScore>& out) {
-  SLUICE_CHECK(first >= 1);
+Status TextScorer::score(std::span<const int32_t> tokens, int first, std::vector<TokenScore>& out, std::span<std::vector<TokenScore>> others) {
+  SLUICE_CHECK(first >= 1 && (others.empty() || others.size() == others_.size()));
   const int n = int(tokens.size());
   if (n > max_tokens_) return Error{ErrorCode::kContextLength, std::to_string(n) + " tokens are more than a sequence may have here, " + std::to_string(max_tokens_), "--context"};
   for (int begin = 0; begin < n; begin += step_tokens_) {
     make_plan(tokens, begin, std::min(n, begin + step_tokens_), first);
     SLUICE_TRY(model_.executor->forward(plan_));
     if (reference_.executor) SLUICE_TRY(reference_.executor->forward(plan_));
-    SLUICE_TRY(score_rows(out));
+    for (size_t i = 0; i < others.size(); ++i) SLUICE_TRY(others_[i].executor->forward(plan_));
+    SLUICE_TRY(score_rows(out, others));
   }
   return {};
 }
 
-Status TextScorer::score_rows(std::vector<TokenScore>& out) {
+Status TextScorer::score_rows(std::vector<TokenScore>& out, std::span<std::vector<TokenScore>> others) {
+  const int rows = int(plan_.rows.size());
+  for (int begin = 0; begin < rows; begin += tile_) {
+    const int count = std::min(tile_, rows - begin);
+    const float* reference = nullptr;
+    if (reference_.executor) {
+      SLUICE_ASSIGN(reference, reference_.executor->logits(begin, count));
+    }
+    SLUICE_TRY(score_tile(model_, reference, begin, count, out));
+    for (size_t i = 0; i < others.size(); ++i) SLUICE_TRY(score_tile(others_[i], reference, begin, count, others[i]));
+  }
+  return {};
+}
+
+// Rows [begin, begin + count) of the plan's, against the reference's logits of the same (nullptr: none).
+Status TextScorer::score_tile(const Lane& lane, const float* reference, int begin, int count, std::vector<TokenScore>& out) {
   struct Tile {
     const float *logits, *reference;
     size_t stride, reference_stride;
@@ -145,25 +165,19 @@ Status TextScorer::score_rows(std::vector<TokenScore>& out) {
     const sched::OutputRow* rows;
     TokenScore* out;
   } tile{};
-  tile.stride = size_t(model_.vocab);
+  SLUICE_ASSIGN(tile.logits, lane.executor->logits(begin, count));
+  tile.reference = reference;
+  tile.stride = size_t(lane.vocab);
   tile.reference_stride = size_t(reference_.vocab);
-  tile.vocab = reference_.executor ? std::min(model_.vocab, reference_.vocab) : model_.vocab;
-  const int rows = int(plan_.rows.size());
-  for (int begin = 0; begin < rows; begin += tile_) {
-    const int count = std::min(tile_, rows - begin);
-    SLUICE_ASSIGN(tile.logits, model_.executor->logits(begin, count));
-    if (reference_.executor) {
-      SLUICE_ASSIGN(tile.reference, reference_.executor->logits(begin, count));
-    }
-    tile.rows = plan_.rows.data() + begin;
-    out.resize(out.size() + size_t(count));
-    tile.out = out.data() + out.size() - size_t(count);
-    model_.executor->parallel_for(count, [](void* arg, int i) noexcept {
-      const Tile& t = *static_cast<const Tile*>(arg);
-      const float* reference = t.reference ? t.reference + size_t(i) * t.reference_stride : nullptr;
-      t.out[i] = score_row(t.logits + size_t(i) * t.stride, reference, t.vocab, t.rows[i].target);
-    }, &tile);
-  }
+  tile.vocab = reference ? std::min(lane.vocab, reference_.vocab) : lane.vocab;
+  tile.rows = plan_.rows.data() + begin;
+  out.resize(out.size() + size_t(count));
+  tile.out = out.data() + out.size() - size_t(count);
+  lane.executor->parallel_for(count, [](void* arg, int i) noexcept {
+    const Tile& t = *static_cast<const Tile*>(arg);
+    const float* row = t.reference ? t.reference + size_t(i) * t.reference_stride : nullptr;
+    t.out[i] = score_row(t.logits + size_t(i) * t.stride, row, t.vocab, t.rows[i].target);
+  }, &tile);
   return {};
 }
 

@@ -27,13 +27,15 @@ TokenScore score_row(const float* logits, const float* reference, int vocab, int
 
 class TextScorer {
  public:
-  // reference: null where there is none. Errors: kUnavailable, the device has no room; kUnsupported where the two vocabularies
-  // differ, naming a token.
-  static Result<std::unique_ptr<TextScorer>> make(const LoadedModel& model, const LoadedModel* reference);
+  // reference: null where there is none. others: models that are scored beside the model, against the same reference, which is run once for
+  // all; each with the reference's size of blocks. Errors: kUnavailable, the device has no room; kUnsupported where two vocabularies differ,
+  // naming a token.
+  static Result<std::unique_ptr<TextScorer>> make(const LoadedModel& model, const LoadedModel* reference, std::span<const LoadedModel> others = {});
 
   // Tokens as one sequence in an empty cache; scores of tokens[first..] in order, 1 <= first, are added to `out`. Errors:
-  // kContextLength where the text is longer than max_tokens(), and device faults.
-  Status score(std::span<const int32_t> tokens, int first, std::vector<TokenScore>& out);
+  // kContextLength where the text is longer than max_tokens(), and device faults. others: the same of each of make's others, which are
+  // not run where it is empty.
+  Status score(std::span<const int32_t> tokens, int first, std::vector<TokenScore>& out, std::span<std::vector<TokenScore>> others = {});
   int max_tokens() const { return max_tokens_; }
   bool has_reference() const { return reference_.executor != nullptr; }
 
@@ -44,9 +46,12 @@ class TextScorer {
   };
   TextScorer() = default;
   void make_plan(std::span<const int32_t> tokens, int begin, int end, int first);
-  Status score_rows(std::vector<TokenScore>& out);
+  Status add_lane(const LoadedModel& model, Lane& lane);
+  Status score_rows(std::vector<TokenScore>& out, std::span<std::vector<TokenScore>> others);
+  Status score_tile(const Lane& lane, const float* reference, int begin, int count, std::vector<TokenScore>& out);
 
   Lane model_, reference_;
+  std::vector<Lane> others_;
   int max_tokens_ = 0, step_tokens_ = 0, tile_ = 0;
   sched::BatchPlan plan_;
 };

@@ -46,6 +46,13 @@ with tempfile.TemporaryDirectory() as folder:
     assert 0 < cache["kl_mean"] < 0.05 and cache["reference_kv_type"] == "f16" and not cache["gate"]["passed"] and len(cache["worst"]) == 10
     print("ok references, gates and a page")
 
+    beside = judged("--data", data, "--context", 128, "--kv-type", "bf16", "--versus", model, "--versus", model, "--report", page)
+    assert len(beside["versus"]) == 2 and beside["kl_mean"] == cache["kl_mean"] > 0
+    for v in beside["versus"]:
+        assert v["kl_mean"] == beside["kl_mean"] and v["kl_difference"] == 0 == v["kl_difference_stderr"] and v["ppl_ratio"] == 1
+    assert pathlib.Path(page).read_text().count("KL divergence of " + beside["versus"][0]["model"]) == 2
+    print("ok others beside the model")
+
     with open(lines, "w") as f:
         f.write(json.dumps({"prompt": "One, two, three, four, five, six, seven,", "answer": "eight", "max_tokens": 4}) + "\n")
         f.write(json.dumps({"prompt": "One, two, three, four, five, six, seven,", "answer": "eight", "match": "exact", "max_tokens": 8}) + "\n")
@@ -60,6 +67,7 @@ with tempfile.TemporaryDirectory() as folder:
     print("ok needles:", [r["found"] for r in needle["needle"]])
 
     fails("--data", data, "--gate", "kl=1", words="--reference")
+    fails("--data", data, "--versus", model, words="--versus")
     fails("--data", data, "--gate", "lk=1", words="lk")
     fails("--data", folder + "/none.txt", words="none.txt")
     fails("--data", page, words=".jsonl")

@@ -126,6 +126,56 @@ TEST(Eval, TextsScoreAsTheServerWouldInAnyChunks) {
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(c->nll[i], whole[i].nll, 1e-5) << i;
 }
 
+TEST(Eval, OthersScoreBesideTheModelAsTheyWouldAlone) {
+  const testing::TinyModel file({});
+  const std::vector<int32_t> tokens = some_tokens(150);
+  const LoadedModel fast = tiny(file.path(), 64, ""), exact = tiny(file.path(), 64, "reference");
+  std::vector<LoadedModel> others;
+  others.push_back(tiny(file.path(), 7, "reference"));
+  others.push_back(tiny(file.path(), 64, ""));
+  std::vector<TokenScore> alone, beside;
+  auto scorer = TextScorer::make(fast, &exact);
+  ASSERT_TRUE(scorer.ok());
+  ASSERT_TRUE((*scorer)->score(tokens, 1, alone).ok());
+  scorer = TextScorer::make(fast, &exact, others);
+  ASSERT_TRUE(scorer.ok());
+  std::vector<std::vector<TokenScore>> scores(others.size());
+  ASSERT_TRUE((*scorer)->score(tokens, 1, beside, scores).ok());
+  ASSERT_EQ(beside.size(), alone.size());
+  ASSERT_EQ(scores[0].size(), alone.size());
+  ASSERT_EQ(scores[1].size(), alone.size());
+  for (size_t i = 0; i < alone.size(); ++i) {
+    EXPECT_EQ(beside[i].kl, alone[i].kl) << i;
+    EXPECT_EQ(scores[1][i].kl, alone[i].kl) << i;
+    EXPECT_LT(scores[0][i].kl, 1e-9) << i;
+    EXPECT_EQ(scores[0][i].reference_nll, alone[i].reference_nll) << i;
+  }
+  std::vector<TokenScore> without;
+  ASSERT_TRUE((*scorer)->score(tokens, 1, without).ok());
+  EXPECT_EQ(without.size(), alone.size());
+}
+
+TEST(Eval, DifferencesArePaired) {
+  EvalReport r;
+  r.has_reference = true;
+  r.versus.resize(1);
+  for (int i = 0; i < 100; ++i) {
+    TokenScore a, b;
+    a.kl = 0.1 * i, b.kl = 0.1 * i + 0.02 + 0.001 * (i % 2);
+    a.nll = a.reference_nll = i, b.nll = i + 0.5;
+    r.scores.push_back(a);
+    r.versus[0].scores.push_back(b);
+  }
+  summarise_scores(r);
+  const VersusRow& v = r.versus[0];
+  EXPECT_NEAR(v.kl_difference.mean, -0.0205, 1e-9);
+  EXPECT_NEAR(v.kl_difference.error, 0.0005 / std::sqrt(99.0), 1e-9);
+  EXPECT_NEAR(v.kl.mean - r.kl.mean, 0.0205, 1e-9);
+  EXPECT_GT(r.kl.error, 1000 * v.kl_difference.error);
+  EXPECT_NEAR(v.ppl_ratio.mean, std::exp(-0.5), 1e-9);
+  EXPECT_NEAR(v.ppl_ratio.error, 0, 1e-9);
+}
+
 TEST(Eval, FastKernelsAreCloseToTheReference) {
   const testing::TinyModel file({});
   const LoadedModel fast = tiny(file.path(), 64, ""), exact = tiny(file.path(), 64, "reference");

@@ -21,6 +21,7 @@ class Eval final : public Invocation {
     f.add("--data", o_.data.path, "the text: .txt, or .jsonl of prompts and, if wanted, answers", true);
     f.add("--reference", o_.reference, "another file of the same model, to compare with token by token");
     f.add("--reference-kv-type", o_.reference_kv_type, "the reference's type of cache (default f16; without --reference: of the same weights)");
+    f.add("--versus", o_.versus, "other files of the same model, judged beside it against the same reference; may stand several times");
     f.add("--tokens", tokens_, "tokens scored at most (0: all)");
     f.add("-n,--max-tokens", o_.data.max_tokens, "of an answer, where its line says nothing");
     f.add("--needle", o_.needle, "also look for facts hidden at several depths of a long context");
@@ -58,13 +59,17 @@ class Eval final : public Invocation {
               {"kl_stderr", paired(r.kl.error)}, {"kl_median", paired(r.kl_median)}, {"kl_p99", paired(r.kl_p99)}, {"kl_max", paired(r.kl_max)}, {"top1_agreement", paired(r.top1.mean)},
               {"top1_stderr", paired(r.top1.error)}, {"accuracy", r.num_tasks ? Json(r.accuracy) : Json()}});
     if (r.num_tasks) j.update({{"accuracy_stderr", r.accuracy_error}, {"reference_accuracy", paired(r.reference_accuracy)}, {"tasks", r.num_tasks}});
-    Json worst = Json::array(), needle = Json::array(), conditions = Json::array();
+    Json worst = Json::array(), needle = Json::array(), versus = Json::array(), conditions = Json::array();
     for (const lab::WorstToken& w : r.worst) worst.push_back({{"at", w.place}, {"nll", w.nll}, {"reference_nll", w.reference_nll}, {"before", w.before}, {"token", w.token}});
     for (const lab::NeedleRow& n : r.needle) {
       needle.push_back({{"depth", n.depth}, {"found", n.found}, {"of", n.of}, {"nll", n.nll}});
       if (r.has_reference) needle.back().update({{"reference_found", n.reference_found}, {"reference_nll", n.reference_nll}});
     }
     for (const lab::GateCondition& g : r.gate) conditions.push_back({{"name", g.name}, {"limit", g.limit}, {"value", g.value}, {"passed", g.passed}});
+    for (const lab::VersusRow& v : r.versus)
+      versus.push_back({{"model", v.model}, {"kl_mean", v.kl.mean}, {"kl_stderr", v.kl.error}, {"kl_p99", v.kl_p99}, {"top1_agreement", v.top1.mean}, {"top1_stderr", v.top1.error},
+                        {"kl_difference", v.kl_difference.mean}, {"kl_difference_stderr", v.kl_difference.error}, {"ppl_ratio", v.ppl_ratio.mean}, {"ppl_ratio_stderr", v.ppl_ratio.error}});
+    if (!r.versus.empty()) j["versus"] = versus;
     j["worst"] = worst;
     if (!r.needle.empty()) j["needle"] = needle;
     j["gate"] = r.gate.empty() ? Json() : Json{{"passed", r.passed()}, {"conditions", conditions}};
@@ -80,6 +85,9 @@ class Eval final : public Invocation {
       std::printf("%-28s %.4f\n%-28s %.5f +- %.5f\n", "the reference's", r.reference_ppl, "over the reference's", r.ppl_ratio.mean, r.ppl_ratio.error);
       std::printf("%-28s %.6f +- %.6f, median %.6f, p99 %.5f, most %.3f\n", "KL divergence", r.kl.mean, r.kl.error, r.kl_median, r.kl_p99, r.kl_max);
       std::printf("%-28s %.2f +- %.2f %%\n", "same most likely token", 100 * r.top1.mean, 100 * r.top1.error);
+      for (const lab::VersusRow& v : r.versus)
+        std::printf("versus %s\n%-28s %.6f +- %.6f, p99 %.5f\n%-28s %+.6f +- %.6f\n%-28s %.5f +- %.5f\n", v.model.c_str(), "  its KL divergence", v.kl.mean, v.kl.error, v.kl_p99,
+                    "  the model's less its", v.kl_difference.mean, v.kl_difference.error, "  perplexity over its", v.ppl_ratio.mean, v.ppl_ratio.error);
     }
     if (r.num_tasks) std::printf("%-28s %.1f +- %.1f %% of %d", "tasks solved", 100 * r.accuracy, 100 * r.accuracy_error, r.num_tasks);
     if (r.num_tasks) std::printf(r.has_reference ? ", the reference %.1f %%\n" : "\n", 100 * r.reference_accuracy);
