@@ -1,5 +1,6 @@
 #include "lab/quantize_plan.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -71,6 +72,29 @@ Result<std::string> choose_method(const QuantizeOptions& o) {
   return method;
 }
 
+// Of each tensor: its own where neither the mix nor a --keep says another.
+Result<std::vector<const quant::WeightFormat*>> choose_formats(const format::WeightFile& file, const quant::Mix& mix, const quant::MixedModel& described, const std::vector<Keep>& keeps) {
+  std::vector<const quant::WeightFormat*> formats;
+  std::vector<quant::MixedTensor> mixed;
+  std::vector<size_t> places;  // of mixed in formats
+  for (const format::TensorEntry& in : file.tensors()) {
+    if (!in.weight_format) return Error{ErrorCode::kUnsupported, in.name + ": weight type " + std::to_string(in.type_id) + " is not supported", {}};
+    formats.push_back(in.weight_format);
+    const auto keep = std::find_if(keeps.begin(), keeps.end(), [&](const Keep& k) { return std::regex_match(in.name, k.names); });
+    if (keep != keeps.end()) {
+      if (in.cols() % keep->format->block_elements != 0)
+        return invalid("'" + keep->text + "': rows of " + in.name + " have " + std::to_string(in.cols()) + " elements, no multiple of " + keep->format->name + "'s block", "--keep");
+      formats.back() = keep->format;
+    } else if (const auto type = quant::mixed_type(mix, described, in.name, int(in.dims.size()), in.cols())) {
+      mixed.push_back({in.name, in.rows(), in.cols(), *type});
+      places.push_back(formats.size() - 1);
+    }
+  }
+  quant::spend_spare(mix, described, mixed);
+  for (size_t i = 0; i < mixed.size(); ++i) formats[places[i]] = quant::find_format(mixed[i].type);
+  return formats;
+}
+
 format::Metadata output_metadata(const format::Metadata& in, const quant::Mix& mix, const QuantizeOptions& o, const QuantizePlan& plan, size_t tokens) {
   format::Metadata m;
   m.insert("general.file_type", int64_t{mix.file_type});
@@ -105,17 +129,9 @@ Result<QuantizePlan> plan_quantization(const QuantizeOptions& o) {
   if (rounded > 0 && !o.requantize)
     return invalid(std::to_string(rounded) + " matrices of it are quantised already (" + example + ", ...): their rounding stays in and this one comes on top, "
                    "so take the original; --requantize does it all the same", "IN");
+  SLUICE_ASSIGN(const auto formats, choose_formats(*p.file, *mix, described, keeps));
   for (const format::TensorEntry& in : p.file->tensors()) {
-    if (!in.weight_format) return Error{ErrorCode::kUnsupported, in.name + ": weight type " + std::to_string(in.type_id) + " is not supported", {}};
-    const quant::WeightFormat* to = in.weight_format;
-    if (const auto type = quant::mixed_type(*mix, described, in.name, int(in.dims.size()), in.cols())) to = quant::find_format(*type);
-    for (const Keep& k : keeps) {
-      if (!std::regex_match(in.name, k.names)) continue;
-      if (in.cols() % k.format->block_elements != 0)
-        return invalid("'" + k.text + "': rows of " + in.name + " have " + std::to_string(in.cols()) + " elements, no multiple of " + k.format->name + "'s block", "--keep");
-      to = k.format;
-      break;
-    }
+    const quant::WeightFormat* to = formats[p.tensors.size()];
     format::TensorEntry t = in;
     t.bytes = {};
     t.make_rows = nullptr;

@@ -68,6 +68,24 @@ WeightType down_type(const Mix& mix, const MixedModel& m, int layer) {
 
 WeightType output_type(const Mix& mix) { return mix.base == kQ8_0 ? kQ8_0 : kQ6_K; }
 
+bool is_head(std::string_view role, const MixedModel& m) { return role == "output" || (role == "token_embd" && !m.has_output); }
+
+enum class Part { kNone, kAttention, kUp, kDown };
+Part part_of(std::string_view role) {
+  if (role == "attn_q" || role == "attn_k" || role == "attn_v" || role == "attn_qkv" || role == "attn_output") return Part::kAttention;
+  if (role == "ffn_gate" || role == "ffn_up") return Part::kUp;
+  return role == "ffn_down" ? Part::kDown : Part::kNone;
+}
+
+// What a spare byte goes to, the dearest first.
+struct Step {
+  Part part;
+  WeightType to;
+};
+constexpr Step kSteps[] = {{Part::kAttention, kQ4_K}, {Part::kDown, kQ4_K}, {Part::kUp, kQ4_K}, {Part::kDown, kQ5_K}, {Part::kDown, kQ6_K}, {Part::kAttention, kQ6_K}, {Part::kUp, kQ6_K}};
+
+int64_t bytes_of(const MixedTensor& t, WeightType type) { return t.rows * int64_t(row_bytes(*find_format(type), size_t(t.cols))); }
+
 }  // namespace
 
 const Mix* find_mix(std::string_view name) {
@@ -102,12 +120,32 @@ std::optional<WeightType> mixed_type(const Mix& mix, const MixedModel& model, st
   const Place p = place_of(name);
   if (find_format(mix.base)->shape == nullptr) return mix.base;
   WeightType type = mix.base;
-  if (p.role == "output" || (p.role == "token_embd" && !model.has_output)) type = output_type(mix);
+  if (is_head(p.role, model)) type = output_type(mix);
   else if (p.role == "attn_v" || p.role == "attn_qkv") type = values_type(mix, model, p.layer);
   else if (p.role == "ffn_down") type = down_type(mix, model, p.layer);
   else if (p.role == "attn_output" && mix.base == kQ2_K) type = kQ3_K;
   else if (p.role == "attn_output" && mix.base == kQ3_K && mix.size == 'M') type = kQ4_K;
   return fitting_type(type, cols);
+}
+
+void spend_spare(const Mix& mix, const MixedModel& model, std::span<MixedTensor> tensors) {
+  if (mix.base != kQ4_K && mix.base != kQ3_K && mix.base != kQ2_K) return;
+  int64_t spare = 0;
+  for (MixedTensor& t : tensors)
+    if (is_head(place_of(t.name).role, model) && t.type == kQ8_0) {
+      const WeightType less = fitting_type(kQ5_K, t.cols);
+      spare += bytes_of(t, t.type) - bytes_of(t, less);
+      t.type = less;
+    }
+  for (const Step& step : kSteps)
+    for (MixedTensor& t : tensors) {
+      if (part_of(place_of(t.name).role) != step.part) continue;
+      const WeightType type = fitting_type(step.to, t.cols);
+      const int64_t more = bytes_of(t, type) - bytes_of(t, t.type);
+      if (more <= 0 || more > spare) continue;
+      t.type = type;
+      spare -= more;
+    }
 }
 
 }  // namespace sluice::quant

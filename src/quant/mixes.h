@@ -1,8 +1,10 @@
 // Mixes: which type each matrix of a model gets where a file is named after one ("q4_k_m"). Matrices that errors hurt most - values,
 // the way down of the feed-forward block, the head - get more bits. The sizes are those that files of these names have, so that
-// files compare at equal bytes. Pure; any thread.
+// files compare at equal bytes; what a tensor gets is not always what it gets there (spend_spare). Pure; any thread.
 #pragma once
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -32,5 +34,15 @@ std::string mix_names();                     // "q8_0, q6_k, ..."
 std::optional<WeightType> mixed_type(const Mix& mix, const MixedModel& model, std::string_view name, int num_dims, int64_t cols);
 // What a type becomes for rows of so many elements.
 WeightType fitting_type(WeightType type, int64_t cols);
+
+struct MixedTensor {
+  std::string_view name;
+  int64_t rows = 0, cols = 0;
+  WeightType type{};  // as mixed_type says
+};
+// A head whose rows are no whole number of K-quants' blocks has eight and a half bits where six and a half were meant, and where other matrices
+// have about four, two of them are worth more there: it gets six, and what that spares goes to layers in the order of what a byte was measured
+// to be worth (docs/adr/0017), never more than there is. Mixes of more bits, and other models' tensors, stay as they are.
+void spend_spare(const Mix& mix, const MixedModel& model, std::span<MixedTensor> tensors);
 
 }  // namespace sluice::quant

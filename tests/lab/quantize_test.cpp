@@ -53,6 +53,31 @@ class Quantize : public testing::Test {
   QuantizeOptions o_;
 };
 
+// Rows of 576: what the head spares goes to layers, unless the head's type was asked for.
+TEST_F(Quantize, AHeadThatIsKeptSparesNothing) {
+  const auto file = model::make_random_model({.shape = "llama-135m", .weight_type = "q4_0", .seed = 3, .threads = 2});
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE(format::write_gguf(o_.input, (*file)->metadata(), (*file)->tensors()).ok());
+  o_.requantize = true;
+  const auto plan_of = [&](const std::vector<std::string>& keep) {
+    o_.keep = keep;
+    auto p = plan_quantization(o_);
+    EXPECT_TRUE(p.ok()) << p.error().message;
+    return std::move(*p);
+  };
+  const auto type = [](const QuantizePlan& p, const char* name) {
+    const auto t = std::find_if(p.tensors.begin(), p.tensors.end(), [&](const auto& x) { return x.name == name; });
+    return t == p.tensors.end() ? "" : std::string(t->weight_format->name);
+  };
+  constexpr const char* head = "token_embd.weight";  // tied
+  const QuantizePlan spent = plan_of({}), usual = plan_of({"token_embd.weight=q8_0"});
+  EXPECT_EQ(type(spent, head), "q5_1");
+  EXPECT_EQ(type(spent, "blk.0.attn_q.weight"), "q8_0");
+  EXPECT_EQ(type(usual, head), "q8_0");
+  EXPECT_EQ(type(usual, "blk.0.attn_q.weight"), "q5_0");
+  EXPECT_LE(spent.layout.file_bytes, usual.layout.file_bytes);
+}
+
 TEST_F(Quantize, WritesTheMixThatWasAskedFor) {
   o_.keep = {"blk\\.1\\.attn_q\\.weight=q8_0", "token_embd.weight=f16"};
   auto r = quantize(o_);

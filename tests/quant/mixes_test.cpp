@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "quant/mixes.h"
 #include "quant/weight_format.h"
 
@@ -53,6 +56,66 @@ TEST(Mixes, RowsThatAreNoWholeBlocksGetAnotherType) {
   EXPECT_EQ(fitting_type(kQ4_K, 1536), kQ4_K);
   EXPECT_EQ(fitting_type(kQ4_K, 100), kF16);
   EXPECT_EQ(type("q4_k_m", model(24), "blk.0.attn_q.weight", 896), kQ5_0);
+}
+
+int64_t bytes(const std::vector<MixedTensor>& tensors) {
+  int64_t sum = 0;
+  for (const MixedTensor& t : tensors) sum += t.rows * int64_t(row_bytes(*find_format(t.type), size_t(t.cols)));
+  return sum;
+}
+// names outlives what is returned.
+std::vector<MixedTensor> tensors_of(const char* mix, const MixedModel& m, const std::vector<std::string>& names, int64_t vocab, int64_t dim) {
+  std::vector<MixedTensor> out;
+  for (const std::string& n : names) {
+    const int64_t rows = n.starts_with("blk") ? 1024 : vocab, cols = n.find("ffn_down") != std::string::npos ? 1024 : dim;
+    out.push_back({n, rows, cols, mixed_type(*find_mix(mix), m, n, 2, cols).value()});
+  }
+  return out;
+}
+
+TEST(Mixes, WhatAnOddHeadSparesGoesToLayers) {
+  const std::vector<std::string> names = {"token_embd.weight",   "blk.0.attn_q.weight",   "blk.0.attn_output.weight", "blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight",
+                                          "blk.1.attn_q.weight", "blk.1.ffn_gate.weight", "blk.1.ffn_down.weight",    "output.weight"};
+  const MixedModel m = model(24);
+  for (const char* mix : {"q4_k_m", "q4_k_s", "q3_k_m", "q3_k_s", "q2_k"})
+    for (const int64_t vocab : {32, 400, 1024, 2000, 4000, 100000}) {
+      const std::vector<MixedTensor> before = tensors_of(mix, m, names, vocab, 896);
+      std::vector<MixedTensor> after = before;
+      spend_spare(*find_mix(mix), m, after);
+      EXPECT_LE(bytes(after), bytes(before)) << mix << vocab;
+      EXPECT_EQ(after.back().type, kQ5_1) << mix;
+      EXPECT_EQ(after[0].type, before[0].type) << mix;  // an embedding that is no head
+      for (size_t i = 1; i + 1 < names.size(); ++i)
+        EXPECT_GE(find_format(after[i].type)->block_bytes * find_format(before[i].type)->block_elements, find_format(before[i].type)->block_bytes * find_format(after[i].type)->block_elements) << names[i];
+      if (vocab < 100000) continue;
+      EXPECT_EQ(after[1].type, kQ8_0);
+      EXPECT_EQ(after[3].type, kQ8_0);
+      EXPECT_EQ(after[5].type, kQ6_K);
+    }
+  // Attention first: enough for its two of 4 bits, and no more.
+  std::vector<MixedTensor> few = tensors_of("q3_k_s", m, names, 1300, 896);
+  spend_spare(*find_mix("q3_k_s"), m, few);
+  EXPECT_EQ(few[1].type, kQ5_0);
+  EXPECT_EQ(few[6].type, kQ5_0);
+  EXPECT_EQ(few[3].type, kQ4_0);
+}
+
+TEST(Mixes, OtherMixesAndHeadsSpareNothing) {
+  const std::vector<std::string> names = {"token_embd.weight", "blk.0.attn_q.weight", "blk.0.ffn_down.weight", "output.weight"};
+  const MixedModel m = model(24), tied = model(24, 1, false);
+  const auto unchanged = [&](const char* mix, const MixedModel& of, const std::vector<std::string>& n, int64_t dim) {
+    const std::vector<MixedTensor> before = tensors_of(mix, of, n, 100000, dim);
+    std::vector<MixedTensor> after = before;
+    spend_spare(*find_mix(mix), of, after);
+    for (size_t i = 0; i < n.size(); ++i) EXPECT_EQ(after[i].type, before[i].type) << mix << " " << n[i];
+  };
+  for (const char* mix : {"q8_0", "q6_k", "q5_k_m", "q5_k_s", "q4_0", "q5_1", "iq4_nl", "iq4_xs"}) unchanged(mix, m, names, 896);
+  for (const char* mix : {"q4_k_m", "q3_k_m", "q2_k"}) unchanged(mix, m, names, 1024);
+  const std::vector<std::string> headless(names.begin(), names.end() - 1);
+  std::vector<MixedTensor> t = tensors_of("q4_k_m", tied, headless, 100000, 896);
+  spend_spare(*find_mix("q4_k_m"), tied, t);
+  EXPECT_EQ(t[0].type, kQ5_1);  // the embedding is the head
+  EXPECT_EQ(t[1].type, kQ8_0);
 }
 
 TEST(Mixes, NormsAndBiasesStayAsTheyAre) {
