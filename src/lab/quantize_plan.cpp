@@ -167,7 +167,7 @@ Result<std::vector<int32_t>> calibration_tokens(const QuantizeOptions& o, const 
 }
 
 uint64_t input_fingerprint(const QuantizeOptions& o, const format::WeightFile& file) {
-  constexpr uint64_t kVersion = 1;  // of the arithmetic: another gives other bytes
+  constexpr uint64_t kVersion = 2;  // of the arithmetic: another gives other bytes
   std::error_code ec;
   const std::string path = resolve_model(o.input);
   const uint64_t numbers[] = {kVersion, file.file_bytes(), uint64_t(std::filesystem::last_write_time(path, ec).time_since_epoch().count()), uint64_t(o.window)};

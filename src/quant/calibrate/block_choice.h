@@ -2,8 +2,8 @@
 // errors of several groups add up in an output, or undo each other. So each group has a few roundings that are about as good (a grid a
 // little narrower or wider, or integer codes next to its own), and group after group that one is taken with which the row's outputs on a
 // sample of inputs are nearest to what they were: one round of coordinate descent on |sum over groups of errors x inputs|^2. What a column's
-// mean square over the whole text is more than over the sample (few tokens have the largest inputs) counts column by column. A second round
-// was measured to give a fiftieth more, twice the sample nothing.
+// mean square over the whole text is more than over the sample (few tokens have the largest inputs) counts column by column, and so does a part of all of it, since in a sample columns also go together by
+// chance. A second round was measured to give a fiftieth more, twice the sample nothing.
 // Pure; any thread. The same bytes for any number of rows at a time, not on machines of other instruction sets.
 #pragma once
 #include "quant/calibrate/input_sample.h"
