@@ -80,6 +80,8 @@ void print_text(const lab::SpeculateReport& r) {
 
 Result<int> bench_speculate(SpeculateFlags f) {
   if (f.draft.empty()) return invalid("what drafts is missing: a model, or ngram", "--draft");
+  if (!(f.bench.oracle >= 0 && f.bench.oracle <= 1)) return invalid("outside 0..1", "--oracle");
+  if (f.bench.oracle > 0 && (f.draft == "ngram" || f.bench.temperature > 0)) return invalid("wants a draft model, and no --temperature", "--oracle");
   if (f.data.empty()) return invalid("the prompts are missing: a .txt, or a .jsonl with \"prompt\"", "--data");
   if (f.bench.max_tokens < 2 || f.bench.max_tokens > 65536) return invalid(std::to_string(f.bench.max_tokens) + " is outside 2..65536", "--tokens");
   if (!(f.bench.temperature >= 0 && f.bench.temperature <= 2)) return invalid("outside 0..2", "--temperature");

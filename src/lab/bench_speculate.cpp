@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lab/completion.h"
+#include "lab/oracle_executor.h"
 #include "lab/verify_cost.h"
 
 namespace sluice::lab {
@@ -89,13 +90,15 @@ class Bench {
     SpeculateOptions s;
     s.suffix = false;  // prompts are run again and again: earlier replies would be copied
     if (draft_) s.draft = draft_->name;
+    s.oracle = o_.oracle;
     s.mode = draft_ ? "draft" : "ngram";
     SLUICE_ASSIGN(speculators_[0], make_speculator(target_, draft_, s, &clock_));
-    s.mode = draft_ ? "auto" : "ngram";
+    if (draft_ && o_.oracle == 0) s.mode = "auto";  // what is sure to come, lookups would find at once
     SLUICE_ASSIGN(speculators_[1], make_speculator(target_, draft_, s, &clock_));
     for (const int k : o_.drafts) ways_.push_back({k, speculators_[0].get()});
     ways_.push_back({-1, speculators_[1].get()});
     SLUICE_ASSIGN(auto executor, target_.make_executor());
+    SLUICE_TRY(executor->warm_up());
     runner_ = std::make_unique<CompletionRunner>(target_, std::move(executor));
     return {};
   }
@@ -106,6 +109,7 @@ class Bench {
     s.max_tokens = int(std::min<int64_t>(o_.max_tokens, target_.scheduler.max_context - int64_t(prompt.size())));
     s.sampling.temperature = float(o_.temperature);
     s.sampling.seed = o_.seed;
+    if (o_.oracle > 0) make_sure(s.sampling), s.ignore_eos = true;
     runner_->set_speculator(std::move(speculator));
     return runner_->run(std::move(s), false, nullptr);
   }

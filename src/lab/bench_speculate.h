@@ -17,6 +17,7 @@ struct SpeculateBenchOptions {
   uint64_t seed = 1;
   bool chat = false;             // apply the model's chat template
   int prompts = 0;               // at most; 0: all
+  double oracle = 0;             // > 0: what the draft model says is put right with this probability, and wrong without (oracle_executor.h)
 };
 
 struct Ratio { double value = 0, low = 0, high = 0; };  // median over prompts, and its 95 % interval

@@ -227,6 +227,7 @@ Result<std::shared_ptr<const format::WeightFile>> open_weights(const LoadOptions
   r.shape = o.random;
   r.weight_type = o.weight_type;
   r.seed = o.weight_seed;
+  r.vocab = o.random_vocab;
   r.threads = o.threads > 0 ? o.threads : default_threads();
   r.fill = fill;
   SLUICE_ASSIGN(auto file, model::make_random_model(r));

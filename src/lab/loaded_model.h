@@ -17,6 +17,7 @@ struct LoadOptions {
   std::string random;             // instead of a file: random weights of this shape (model/random_model.h)
   std::string weight_type = "bf16";  // of random weights
   uint64_t weight_seed = 1;
+  int random_vocab = 0;           // tokens of random weights' vocabulary; 0: the shape's
   std::string save;               // where to write the random weights as a file
   std::string isa;                // "" best; one of kernels::kCpuIsas; "reference" for the plain float kernels
   std::string device = "cpu";     // "cuda", "cuda:1"

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 
+#include "lab/oracle_executor.h"
+
 namespace sluice::lab {
 namespace {
 
+constexpr std::string_view kRandom = "random:";
 constexpr double kMostOfFree = 0.25;  // of a host's free memory that the draft model's cache may take
 
 }  // namespace
@@ -38,8 +41,10 @@ Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft) {
 
 Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft) {
   LoadOptions o = draft_options(options);
-  o.model = draft;
-  o.random.clear();
+  const bool random = draft.starts_with(kRandom);
+  o.model = random ? "" : draft;
+  o.random = random ? draft.substr(kRandom.size()) : "";
+  o.random_vocab = target.model->spec().vocab;
   o.save.clear();
   o.depth = 1;
   SLUICE_ASSIGN(const auto file, open_weights(o, false));
@@ -68,7 +73,10 @@ Result<std::shared_ptr<draft::Speculator>> make_speculator(const LoadedModel& ta
   if (m && mode != "ngram") {
     LoadedModel own = *m;  // the weights are shared
     own.device.threads = target.device.threads;
-    SLUICE_ASSIGN(auto executor, own.make_executor());
+    SLUICE_ASSIGN(auto device, own.make_executor());
+    SLUICE_TRY(device->warm_up());
+    std::unique_ptr<exec::Executor> executor = std::move(device);
+    if (o.oracle > 0) executor = std::make_unique<OracleExecutor>(std::move(executor), o.oracle);
     draft::DraftModelOptions d;
     d.vocab = m->scheduler.vocab;
     d.target_vocab = target.scheduler.vocab;

@@ -11,11 +11,12 @@
 namespace sluice::lab {
 
 struct SpeculateOptions {
-  std::string draft;          // the draft model: a file, or a name in the local store; empty: none
+  std::string draft;          // the draft model: a file, a name in the local store, or random:SHAPE, of the target's vocabulary; empty: none
   std::string mode;           // off, ngram (lookups alone), draft (the draft model alone), auto (all); empty: auto with a draft model, else off
   int max_drafts = 8;
   int fixed = -1;             // draft::SpeculatorOptions
   bool suffix = true;
+  double oracle = 0;          // > 0: lab/oracle_executor.h stands between the draft model and its device
   std::string verify = "coupled";  // or rejection: more drafts stand at high temperatures, but texts then depend on what was drafted
   std::string chosen() const { return !mode.empty() ? mode : draft.empty() ? "off" : "auto"; }
   bool needs_draft() const { return !draft.empty() && mode != "off" && mode != "ngram"; }

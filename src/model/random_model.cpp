@@ -196,15 +196,17 @@ std::string random_shapes() {
 }
 
 Result<std::shared_ptr<const format::WeightFile>> make_random_model(const RandomModelOptions& options) {
-  const auto* shape = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return options.shape == s.name; });
-  if (shape == std::end(kShapes)) return invalid("'" + options.shape + "' is no shape (" + random_shapes() + " are)", "--random");
+  const auto* found = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return options.shape == s.name; });
+  if (found == std::end(kShapes)) return invalid("'" + options.shape + "' is no shape (" + random_shapes() + " are)", "--random");
+  Shape shape = *found;
+  if (options.vocab > 0) shape.vocab = options.vocab;
   // "fp8": in the largest blocks that rows are made of.
-  const auto fits = [&](int unit) { return shape->dim % unit == 0 && shape->ffn % unit == 0 && shape->heads * shape->head_dim % unit == 0; };
+  const auto fits = [&](int unit) { return shape.dim % unit == 0 && shape.ffn % unit == 0 && shape.heads * shape.head_dim % unit == 0; };
   if (options.weight_type == "fp8")
-    return Builder(*shape, *quant::find_format(fits(128) ? WeightType::kFp8_128 : fits(64) ? WeightType::kFp8_64 : WeightType::kFp8_32), options).build();
+    return Builder(shape, *quant::find_format(fits(128) ? WeightType::kFp8_128 : fits(64) ? WeightType::kFp8_64 : WeightType::kFp8_32), options).build();
   std::string types = "fp8";
   for (const quant::WeightFormat* f : quant::formats_table()) {
-    if (options.weight_type == f->name) return Builder(*shape, *f, options).build();
+    if (options.weight_type == f->name) return Builder(shape, *f, options).build();
     types += std::string(", ") + f->name;
   }
   return invalid("'" + options.weight_type + "' is no weight type (" + types + " are)", "--weight-type");

@@ -18,6 +18,7 @@ struct RandomModelOptions {
   std::string shape;                // "llama-8b"; see random_shapes()
   std::string weight_type = "bf16"; // of matrices, by WeightFormat::name; norms are f32
   uint64_t seed = 1;
+  int vocab = 0;                    // tokens, at least 512; 0: the shape's
   int threads = 1;
   bool fill = true;                 // false: sizes only, the bytes are zeros (for plans)
 };

@@ -65,7 +65,8 @@ class Bench final : public Invocation {
     f.add("--steps", scheduler_.steps, "scheduler: steps that are timed");
     f.add("--check", check_, "kernels: hold every case against what is right instead of timing it");
     f.add("--filter", filter_, "kernels: only cases whose name holds this");
-    f.add("--draft", speculate_.draft, "speculate: the draft model, or ngram");
+    f.add("--draft", speculate_.draft, "speculate: the draft model, random:SHAPE, or ngram");
+    f.add("--oracle", speculate_.bench.oracle, "speculate: the draft model's passes run, but its guesses are right with this probability (0: its own guesses)");
     f.add("--data", speculate_.data, "speculate: prompts, a .txt or a .jsonl with \"prompt\"");
     f.add("-k,--drafts", speculate_.drafts, "speculate: numbers of drafts, \"1..8\" or \"1,3,5\"");
     f.add("--prompts", speculate_.bench.prompts, "speculate: of the prompts, the first so many (0: all)");
