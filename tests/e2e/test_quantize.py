@@ -2,7 +2,8 @@
 import hashlib, json, os, signal, subprocess, sys, tempfile, time
 
 binary, model = sys.argv[1:3]
-folder = tempfile.mkdtemp()
+temporary = tempfile.TemporaryDirectory()  # for as long as this runs
+folder = temporary.name
 text = os.path.join(folder, "text.txt")
 with open(text, "w") as f:
     for i in range(400):

@@ -5,7 +5,8 @@ import numpy as np
 from safetensors import safe_open
 
 binary, model = sys.argv[1:3]
-folder = tempfile.mkdtemp()
+temporary = tempfile.TemporaryDirectory()  # for as long as this runs
+folder = temporary.name
 
 
 def sluice(*args):
