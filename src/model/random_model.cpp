@@ -198,6 +198,8 @@ std::string random_shapes() {
 Result<std::shared_ptr<const format::WeightFile>> make_random_model(const RandomModelOptions& options) {
   const auto* found = std::find_if(std::begin(kShapes), std::end(kShapes), [&](const Shape& s) { return options.shape == s.name; });
   if (found == std::end(kShapes)) return invalid("'" + options.shape + "' is no shape (" + random_shapes() + " are)", "--random");
+  if (options.vocab != 0 && options.vocab < kLeastVocab)
+    return invalid("a vocabulary of " + std::to_string(options.vocab) + " tokens is under the least of random weights, " + std::to_string(kLeastVocab), "--random");
   Shape shape = *found;
   if (options.vocab > 0) shape.vocab = options.vocab;
   // "fp8": in the largest blocks that rows are made of.

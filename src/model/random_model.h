@@ -18,12 +18,12 @@ struct RandomModelOptions {
   std::string shape;                // "llama-8b"; see random_shapes()
   std::string weight_type = "bf16"; // of matrices, by WeightFormat::name; norms are f32
   uint64_t seed = 1;
-  int vocab = 0;                    // tokens, at least 512; 0: the shape's
+  int vocab = 0;                    // tokens, at least kLeastVocab (random_vocab.h); 0: the shape's
   int threads = 1;
   bool fill = true;                 // false: sizes only, the bytes are zeros (for plans)
 };
 
-// Errors: kInvalidArgument naming the shapes, or the types, there are; or the matrix whose rows are no whole number of blocks.
+// Errors: kInvalidArgument naming the shapes, or the types, there are; a vocabulary too small; or the matrix whose rows are no whole number of blocks.
 Result<std::shared_ptr<const format::WeightFile>> make_random_model(const RandomModelOptions& options);
 std::string random_shapes();  // "llama-135m, llama-1b, ..."
 

@@ -9,7 +9,8 @@ namespace sluice::model {
 
 std::span<const char* const> common_words();
 
-// size >= 512. Adds the tokenizer's keys and a chat template.
+constexpr int kLeastVocab = 512;
+// size >= kLeastVocab. Adds the tokenizer's keys and a chat template.
 void add_random_vocab(format::Metadata& metadata, int size);
 
 }  // namespace sluice::model

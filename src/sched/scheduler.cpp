@@ -26,7 +26,7 @@ Scheduler::Scheduler(SchedulerOptions options, std::shared_ptr<const text::Token
       index_(options.block_tokens, options.total_blocks), next_expiry_us_(kNever) {
   SLUICE_CHECK(options_.group_tokens >= 1 && options_.block_tokens % options_.group_tokens == 0);
   SLUICE_CHECK(options_.block_tokens >= 16 && options_.block_tokens <= 256 && options_.block_tokens % 16 == 0);
-  SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0);
+  SLUICE_CHECK(options_.max_step_tokens >= options_.max_sequences && options_.max_sequences > 0 && options_.tile_tokens > 0);
   for (int i = options_.swap_blocks; i-- > 0;) swap_free_.push_back(options_.total_blocks + i);
   for (Flight& f : flights_) {
     f.plan.block_tokens = options_.block_tokens;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "lab/bench_speculate.h"
+#include "model/random_model.h"
 
 namespace sluice::lab {
 namespace {
@@ -46,6 +47,7 @@ TEST(Oracle, ADraftOfRandomWeightsHasTheTargetsVocabulary) {
   ASSERT_TRUE(draft.ok()) << draft.error().message;
   EXPECT_EQ(draft->model->spec().vocab, target->model->spec().vocab);
   EXPECT_EQ(load_draft(*target, tiny(), "random:llama-0b").error().field, "--random");
+  EXPECT_FALSE(model::make_random_model({.shape = "llama-tiny", .vocab = 300}).ok());
 }
 
 }  // namespace
