@@ -335,7 +335,7 @@ int main(int argc, char** argv) {
   if (wanted("f16")) bench_products(d, kShapes[0], WeightType::kF16, {1, 128});
   if (wanted("quants"))
     for (WeightType type : {WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K}) {
-      bench_products(d, kShapes[0], type, {1, 8, 16, 32, 64, 128, 256, 2048});
+      bench_products(d, kShapes[0], type, {1, 8, 16, 32, 64, 128, 256, 512, 2048});
       bench_products(d, kShapes[1], type, {1});
     }
   if (wanted("prompts"))  // as a server has them: queries and results in halves

@@ -39,7 +39,9 @@ TEST_P(RecordedSteps, GiveWhatUnrecordedOnesGive) {
     options.scheduler = model->scheduler;
     auto executor = model->make_executor();
     EXPECT_TRUE(executor.ok());
-    if (recorded) EXPECT_TRUE((*executor)->warm_up().ok());
+    if (recorded) {
+      EXPECT_TRUE((*executor)->warm_up().ok());
+    }
     engine::Engine engine(options, model->tokenizer, std::move(*executor), &clock);
     std::vector<Waiter::Choice> out;
     const auto send = [&](int prompt, int tokens) {

@@ -59,7 +59,7 @@ struct Barriers {
   uint64_t values_raw[1];                 // of a tile that is to be tidied
   uint64_t queries_here[1], queries_done[1], task_here[2], task_done[2];
   Task tasks[2];
-  uint32_t spoilt[stages][4];             // of each stage's values: rows that held no numbers and are zeros now
+  alignas(16) uint32_t spoilt[stages][4];  // of each stage's values: rows that held no numbers and are zeros now
 };
 template <int dim> using BarriersOf = Barriers<Sizes<dim>::kStages>;
 template <int stages>
@@ -187,7 +187,7 @@ __device__ inline void tidy(const Task& t, int from, uint8_t* values, uint32_t (
     add_zeros<H>(sum, v.x), add_zeros<H>(sum, v.y), add_zeros<H>(sum, v.z), add_zeros<H>(sum, v.w);
     return sum & 0x7FFF7FFFu;
   };
-  if (lane < 4) spoilt[lane] = 0;
+  if (lane == 0) *reinterpret_cast<uint4*>(spoilt) = make_uint4(0, 0, 0, 0);  // who arrives for all
 #pragma unroll 8
   for (int row = left / kPass * kPass + r; row < Z::kKeys; row += kPass)
     if (row >= left) *piece(row) = make_uint4(0, 0, 0, 0);

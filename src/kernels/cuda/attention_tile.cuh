@@ -44,7 +44,7 @@ struct Tile {
 #pragma unroll
     for (int k = 0; k < dim / 16; ++k) {
       const uint64_t factor = matrix_at(keys + k / 4 * Z::kPanel + k % 4 * 32, 0, Z::kEight);
-      if constexpr (kHeld) multiply_held<H>(scores, held[k], factor, k != 0);
+      if constexpr (kHeld) multiply_held<H, Z::kKeys>(scores, held[k], factor, k != 0);
       else multiply<H, Z::kKeys>(scores, matrix_at(queries + k / 4 * Z::kQueryPanel + k % 4 * 32, 0), factor, k != 0);
     }
     products_commit();

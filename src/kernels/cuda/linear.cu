@@ -1,6 +1,6 @@
 // Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
 // else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
-// types: few tokens by linear_quant.cu, dozens by linear_quant_many.cu, many by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
+// types: few tokens by linear_quant.cu, up to a few thousand by linear_quant_many.cu, more by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
 // token's result depends on its own inputs alone, whatever the number of tokens.
 #include <algorithm>
 
@@ -17,9 +17,9 @@ namespace {
 // Where the library is not faster: few tokens, and inputs that leave room for two kernels' blocks in a processor's shared memory.
 constexpr int kOwnTokens = 8;
 constexpr size_t kOwnInputs = 32 * 1024;
-// Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on expanding them for the
-// library is faster than scaling them in registers.
-constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 128;
+// Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on the library is so much faster that it makes up for
+// expanding them.
+constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 2048;
 // fp8: from how many tokens on the library's own scaling is as fast as its product without.
 constexpr int kScaledTokens = 512;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
@@ -72,17 +72,6 @@ bool rows_are_aligned(const LinearArgs& a) {
 bool own_is_faster(const CudaContext* c, const Product& p) {
   if (!c->library) return p.tokens <= kFewTokens;
   return p.tokens <= kOwnTokens && size_t(p.tokens) * p.cols <= kOwnInputs;
-}
-
-// What the library multiplies: rows that are of its type already, or prepared ones.
-struct Halves {
-  const void* x;
-  int stride;
-};
-Halves half_inputs(CudaContext* c, WeightType type, const LinearArgs& a, int cols) {
-  if (a.prologue == Prologue::kNone && a.x.type == half_of(type)) return {a.x.data, a.x_stride};
-  prepare_halves(c, type, a, cols, 1);
-  return {c->inputs, cols};
 }
 
 // The library's products of codes.
@@ -212,7 +201,7 @@ DType activations(const Context* context, const PackedWeight& w, int num_tokens)
   if (c->deterministic || !c->library || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
   if (is_fp8(w.type)) return w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && num_tokens > kOwnTokens ? DType::kBF16 : DType::kF32;
   const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && num_tokens > kOwnTokens;
-  return halves || (is_tiled(w.type) && num_tokens > kQuantMany) ? half_of(w.type) : DType::kF32;
+  return halves || (is_tiled(w.type) && num_tokens > kQuantFew) ? half_of(w.type) : DType::kF32;
 }
 
 // Where a kernel for few tokens makes the product, and what follows takes halves.
@@ -222,8 +211,8 @@ bool gates(const Context* context, const PackedWeight& gate, const PackedWeight&
   const Product both{num_tokens, gate.cols, 2, {output_of({gate, nullptr, {}, 0, false}), output_of({up, nullptr, {}, 0, false})}, Gate::kSilu};
   const Product after{num_tokens, down.cols, 1, {output_of({down, nullptr, {}, down.rows, true})}};
   const Way makes = way_of(c, gate.type, both, true, true), reads = way_of(c, down.type, after, true, false);
-  if (makes != Way::kFew && makes != Way::kQuant) return false;
-  if (reads != Way::kFew && reads != Way::kQuant && reads != Way::kLibrary && reads != Way::kCodes) return false;
+  if (makes != Way::kFew && makes != Way::kQuant && makes != Way::kQuantMany) return false;
+  if (reads == Way::kExpanded || reads == Way::kRows || reads == Way::kTiles) return false;
   const bool own = reads == Way::kFew || reads == Way::kQuant;  // which take fp8's inputs, too, as f16
   *y = own && is_fp8(down.type) ? DType::kF16 : half_of(down.type);
   return true;

@@ -70,7 +70,7 @@ void multiply_quant_of(CudaContext* c, const Product& p, const LinearArgs& a) {
   }
 }
 
-// A warp a unit; two rows of four neighbours at a time.
+// A warp a unit; a lane two rows.
 template <WeightType type>
 __global__ void __launch_bounds__(kFewThreads) expand_kernel(const uint8_t* tiles, int cols, int begin, int end, __half* to) {
   const int unit = (blockIdx.x * kFewThreads + threadIdx.x) / 32, lane = threadIdx.x % 32, units = units_of(cols);
@@ -91,18 +91,17 @@ __global__ void __launch_bounds__(kFewThreads) expand_kernel(const uint8_t* tile
     for (int m = 0; m < 2; ++m) {
       uint32_t a[4];
       left_of<type>([&](int p, int i) { return pieces[p][i]; }, b, m, a);
-      const int col = unit % units * kUnitCols + b * 32 + m * 16 + lane % 4 * 4;
+      const int col = unit % units * kUnitCols + b * 32 + m * 16 + lane % 4 * 2;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int row = tile * kUnitRows + g + 8 * r;
         if (begin + row >= end || col >= cols) continue;
-        uint32_t words[2];
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const uint32_t pair = a[2 * i + r];
-          words[i] = pair_in_range<__half>(fmaf(s.scale[m][r], half_bits(pair & 0xFFFF), -s.min[r]), fmaf(s.scale[m][r], half_bits(pair >> 16), -s.min[r]));
+          *reinterpret_cast<uint32_t*>(to + size_t(row) * cols + col + 8 * i) =
+              pair_in_range<__half>(fmaf(s.scale[m][r], half_bits(pair & 0xFFFF), -s.min[r]), fmaf(s.scale[m][r], half_bits(pair >> 16), -s.min[r]));
         }
-        *reinterpret_cast<uint2*>(to + size_t(row) * cols + col) = make_uint2(words[0], words[1]);
       }
     }
   }

@@ -42,6 +42,18 @@ __device__ inline void copy_box(uint32_t to, const void* map, int column, int ei
                "r"(column), "r"(0), "r"(eight), "r"(shared_address(b))
                : "memory");
 }
+// The same of a box of rows, 64 columns wide, from this column and row on.
+__device__ inline void copy_tile(uint32_t to, const void* map, int column, int row, uint64_t* b) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to), "l"(map), "r"(column),
+               "r"(row), "r"(shared_address(b))
+               : "memory");
+}
+// And of bytes that lie together; all of them multiples of 16.
+__device__ inline void copy_stretch(uint32_t to, const void* from, uint32_t bytes, uint64_t* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(shared_address(b))
+               : "memory");
+}
 // Some of a block's threads take turns: `threads` of both sides pass a barrier of the hardware, which one side waits at and the other
 // only announces itself to.
 template <int threads>

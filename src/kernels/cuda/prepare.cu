@@ -4,15 +4,13 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
-#include "kernels/cuda/tiled.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
 
 constexpr int kThreads = kPrologueThreads;
 
-// fragments: rows in the order of tiled weights' fragments (tiled.h); one part.
-template <class H, int parts, bool fragments, int held>
+template <class H, int parts, int held>
 __global__ void __launch_bounds__(kThreads) halves_kernel(LinearArgs a, int cols, H* inputs) {
   let_next_begin();
   wait_for_previous();
@@ -20,13 +18,7 @@ __global__ void __launch_bounds__(kThreads) halves_kernel(LinearArgs a, int cols
   const size_t part_stride = size_t(gridDim.x) * cols;
   const float* x = static_cast<const float*>(a.x.data) + size_t(blockIdx.x) * a.x_stride;
   prepare_row<held>(a.prologue, x, cols, a.norm_weight, a.eps, blockIdx.y, gridDim.y, [&](int k, const float v[8]) {
-    if constexpr (fragments) {
-      H* to = row + fragment_place(k);
-      *reinterpret_cast<uint2*>(to) = make_uint2(pair_of<H>(v[0], v[1]), pair_of<H>(v[2], v[3]));
-      *reinterpret_cast<uint2*>(to + 8) = make_uint2(pair_of<H>(v[4], v[5]), pair_of<H>(v[6], v[7]));
-    } else {
-      store_parts<H, parts>(row + k, part_stride, v);
-    }
+    store_parts<H, parts>(row + k, part_stride, v);
   });
 }
 
@@ -64,22 +56,21 @@ void launch_gate(CudaContext* c, const LinearArgs& a, int cols, H* to) {
   note(c, launch_early({c->stream, a.num_tokens}, grid, kThreads, 0, rows == 1 ? gate_kernel<X, H, 1> : gate_kernel<X, H, kRows>, a, cols, to));
 }
 
-template <class H, int parts, bool fragments>
+template <class H, int parts>
 void launch_rows(CudaContext* c, const LinearArgs& a, int cols, H* to) {
   // Only a norm needs the whole row in one block.
   const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
   const dim3 grid(unsigned(a.num_tokens), unsigned(shares));
-  const auto kernel = cols <= kPrologueStep ? halves_kernel<H, parts, fragments, 1> : cols <= 2 * kPrologueStep ? halves_kernel<H, parts, fragments, 2>
-                                                                                                              : halves_kernel<H, parts, fragments, 4>;
+  const auto kernel = cols <= kPrologueStep ? halves_kernel<H, parts, 1> : cols <= 2 * kPrologueStep ? halves_kernel<H, parts, 2> : halves_kernel<H, parts, 4>;
   note(c, launch_early({c->stream, a.num_tokens}, grid, kThreads, 0, kernel, a, cols, to));
 }
 
 template <class H>
 void prepare(CudaContext* c, const LinearArgs& a, int cols, int parts, H* to) {
-  if (parts != 1) launch_rows<H, 3, false>(c, a, cols, to);
+  if (parts != 1) launch_rows<H, 3>(c, a, cols, to);
   else if (a.x.type != DType::kF32) launch_gate<H>(c, a, cols, to);
   else if (a.prologue != Prologue::kRmsNorm) launch_gate<float>(c, a, cols, to);
-  else launch_rows<H, 1, false>(c, a, cols, to);
+  else launch_rows<H, 1>(c, a, cols, to);
 }
 
 }  // namespace
@@ -89,8 +80,10 @@ void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int co
   else prepare(c, a, cols, parts, reinterpret_cast<__nv_bfloat16*>(c->inputs));
 }
 
-void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept {
-  launch_rows<__half, 1, true>(c, a, cols, reinterpret_cast<__half*>(c->inputs));
+Halves half_inputs(CudaContext* c, WeightType type, const LinearArgs& a, int cols) noexcept {
+  if (a.prologue == Prologue::kNone && a.x.type == half_of(type)) return {a.x.data, a.x_stride};
+  prepare_halves(c, type, a, cols, 1);
+  return {c->inputs, cols};
 }
 
 }  // namespace sluice::kernels::cuda

@@ -58,7 +58,7 @@ void multiply_few(CudaContext* c, WeightType type, const Product& p, const Linea
 // number of tokens is taken in groups whose inputs fit shared memory; quant_passes is how many.
 int quant_passes(const Product& p) noexcept;
 void multiply_quant(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
-// The same for some dozens of tokens: weights scaled to f16 in registers, 256 rows by 64 tokens a block.
+// The same for some dozens of tokens and more (many_tiles.cuh): weights scaled to f16 in registers.
 void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
 // Rows [begin, end) of a tiled weight as f16 rows of cols, at `to`; begin is a multiple of 16.
 void expand_tiles(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) noexcept;
@@ -82,7 +82,11 @@ constexpr DType half_of(WeightType type) { return type == WeightType::kBF16 || i
 // The prologue's rows rounded to f16 or bf16, [parts][T][cols], left in c->inputs. a.x may be of that type where there is one part
 // and no norm.
 void prepare_halves(CudaContext* c, WeightType type, const LinearArgs& a, int cols, int parts) noexcept;
-// The prologue's rows rounded to f16, in the order of tiled weights' fragments.
-void prepare_fragments(CudaContext* c, const LinearArgs& a, int cols) noexcept;
+// Rows of half_of(type): the inputs themselves where they are such rows, else prepared ones.
+struct Halves {
+  const void* x;
+  int stride;
+};
+Halves half_inputs(CudaContext* c, WeightType type, const LinearArgs& a, int cols) noexcept;
 
 }  // namespace sluice::kernels::cuda

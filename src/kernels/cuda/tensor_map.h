@@ -13,4 +13,8 @@ namespace sluice::kernels::cuda {
 // cols is a multiple of 64, then the next eight rows. Where it is not, a box is 64 columns wide, and what lies outside of the matrix is zeros.
 cudaError_t make_tensor_map(CUtensorMap* map, const void* matrix, size_t rows, int cols, int box_rows) noexcept;
 
+// [rows, cols] of 16-bit elements, rows `stride` elements apart (a multiple of eight, as cols are). A box is 64 columns of box_rows rows (at most 256), swizzled
+// alike; what lies outside of the matrix is zeros.
+cudaError_t make_rows_map(CUtensorMap* map, const void* matrix, size_t rows, int cols, int stride, int box_rows) noexcept;
+
 }  // namespace sluice::kernels::cuda

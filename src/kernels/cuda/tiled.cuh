@@ -14,6 +14,10 @@ __device__ inline uint32_t half2_sub(uint32_t a, uint32_t b) {
   const __half2 v = __hsub2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
   return *reinterpret_cast<const uint32_t*>(&v);
 }
+__device__ inline uint32_t half2_mul(uint32_t a, uint32_t b) {
+  const __half2 v = __hmul2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b));
+  return *reinterpret_cast<const uint32_t*>(&v);
+}
 __device__ inline uint32_t half2_fma(uint32_t a, uint32_t b, uint32_t c) {
   const __half2 v = __hfma2(*reinterpret_cast<const __half2*>(&a), *reinterpret_cast<const __half2*>(&b), *reinterpret_cast<const __half2*>(&c));
   return *reinterpret_cast<const uint32_t*>(&v);
@@ -52,8 +56,8 @@ __device__ inline void eight_bits(uint32_t w0, uint32_t w1, uint32_t a[4]) {
   a[3] = half2_sub(__byte_perm(w1, kMagic, 0x4342), kZero);
 }
 
-// Where columns k to k + 3 of a row of inputs lie in the order of fragments, k a multiple of 8; the next four are 8 further on.
-__device__ inline int fragment_place(int k) { return k / 32 * 32 + k % 16 * 2 + k % 32 / 16 * 4; }
+// Where columns k and k + 1 of a row of inputs lie in the order of fragments, k a multiple of 8; the next three pairs are 8 further on each.
+__device__ inline int fragment_place(int k) { return k / 32 * 32 + k % 32 / 16 * 4 + k % 16 / 4; }
 
 // Byte i of a word as a float, without the slow conversion: 0x4B0000xx is 2^23 + xx.
 __device__ inline float byte_float(uint32_t v, int i) { return __uint_as_float(__byte_perm(v, 0x4B000000u, 0x7440u | uint32_t(i))) - 8388608.0f; }
@@ -115,18 +119,15 @@ __device__ inline void tiled8(const uint8_t* tiles, int cols, int row, int k, fl
   const BlockScales s = scales_of<type>([&](int i) { return word_of(scales + scale_at<type>(g, i)); }, b);
   const float scale = m ? (r ? s.scale[1][1] : s.scale[1][0]) : (r ? s.scale[0][1] : s.scale[0][0]), min = r ? s.min[1] : s.min[0];
 #pragma unroll
-  for (int part = 0; part < 2; ++part) {  // two lanes have four of the eight each
-    const uint8_t* lane = unit + (4 * g + k % 16 / 4 + part) * 16;
+  for (int part = 0; part < 4; ++part) {  // four lanes have two of the eight each
+    const uint8_t* lane = unit + (4 * g + part) * 16;
     uint32_t a[4];
     left_of<type>([&](int p, int i) { return word_of(lane + p * 512 + i * 4); }, b, m, a);
+    const uint32_t upper = k % 16 ? a[2] : a[0], lower = k % 16 ? a[3] : a[1], pair = r ? lower : upper;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t pair = r ? a[2 * i + 1] : a[2 * i];
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const float scaled = __fmul_rn(scale, half_bits(pair >> 16 * j & 0xFFFF));
-        w[4 * part + 2 * i + j] = kHasMin<type> ? __fsub_rn(scaled, min) : scaled;
-      }
+    for (int j = 0; j < 2; ++j) {
+      const float scaled = __fmul_rn(scale, half_bits(pair >> 16 * j & 0xFFFF));
+      w[2 * part + j] = kHasMin<type> ? __fsub_rn(scaled, min) : scaled;
     }
   }
 }

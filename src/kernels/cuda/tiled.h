@@ -1,8 +1,8 @@
 // How quantised weights lie in device memory: tiles of 16 rows, one after the other; a tile is a row of units of 128 columns,
 // all that a warp needs for 16 x 128 in one stretch:
 //   pieces  16 bytes a lane and piece, in the order of the tensor cores' left factor. Lane l has rows g = l / 4 and g + 8 and of
-//           each block of 32 columns those eight of them with (column / 4) % 4 = l % 4: element e of a block is column 4 (l % 4) + e, from
-//           e = 4 on 12 more. A 4-bit word has four elements of both rows (q4 below), an 8-bit word two (q8).
+//           each 16 columns four, which the factor wants of it: 2 (l % 4), its neighbour, and those that are 8 further on.
+//           A 4-bit word has four elements of both rows, an 8-bit word two.
 //   scales  for each g, of both rows: 16 bytes, a second 16 or 8 or 4, by type.
 // Columns are padded to whole units and rows to whole tiles with weights of zero. Bytes are those of the file but for Q4_K's
 // scales, of 8 bits instead of 6. The idea of storing weights in fragment order is Marlin's (Frantar and others, arXiv 2408.11743).

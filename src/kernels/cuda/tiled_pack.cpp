@@ -9,10 +9,12 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-uint32_t word_at(const uint8_t* p) {
-  uint32_t v;
-  std::memcpy(&v, p, 4);
-  return v;
+// Two neighbouring bytes, and the two that are 8 further on.
+uint32_t pairs_at(const uint8_t* p) {
+  uint16_t low, high;
+  std::memcpy(&low, p, 2);
+  std::memcpy(&high, p + 8, 2);
+  return low | uint32_t(high) << 16;
 }
 void put16(uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 2); }
 
@@ -27,16 +29,17 @@ const uint8_t* block_at(WeightType type, const uint8_t* row, int unit, int b) {
   }
 }
 
-// Four neighbouring quants of block b, a byte each: elements 4 t on of half m (16 columns).
+// Four quants of block b, a byte each: elements 2 t, 2 t + 1, 2 t + 8 and 2 t + 9 of half m (16 columns).
 uint32_t four_quants(WeightType type, const uint8_t* block, int unit, int b, int m, int t) {
+  const auto four = [&](int at) { return pairs_at(block + at + 2 * t); };
   switch (type) {
-    case WeightType::kQ4_0: return word_at(block + 2 + 4 * t) >> 4 * m & 0x0F0F0F0Fu;
-    case WeightType::kQ4_1: return word_at(block + 4 + 4 * t) >> 4 * m & 0x0F0F0F0Fu;
-    case WeightType::kQ8_0: return word_at(block + 2 + 16 * m + 4 * t) ^ 0x80808080u;
-    case WeightType::kQ4_K: return word_at(block + 16 + 64 * (unit % 2) + 32 * (b / 2) + 16 * m + 4 * t) >> 4 * (b % 2) & 0x0F0F0F0Fu;
+    case WeightType::kQ4_0: return four(2) >> 4 * m & 0x0F0F0F0Fu;
+    case WeightType::kQ4_1: return four(4) >> 4 * m & 0x0F0F0F0Fu;
+    case WeightType::kQ8_0: return four(2 + 16 * m) ^ 0x80808080u;
+    case WeightType::kQ4_K: return four(16 + 64 * (unit % 2) + 32 * (b / 2) + 16 * m) >> 4 * (b % 2) & 0x0F0F0F0Fu;
     default: {
-      const uint32_t low = word_at(block + 64 * (unit % 2) + 32 * (b % 2) + 16 * m + 4 * t) >> 4 * (b / 2) & 0x0F0F0F0Fu;
-      return low | (word_at(block + 128 + 32 * (unit % 2) + 16 * m + 4 * t) >> 2 * b & 0x03030303u) << 4;
+      const uint32_t low = four(64 * (unit % 2) + 32 * (b % 2) + 16 * m) >> 4 * (b / 2) & 0x0F0F0F0Fu;
+      return low | (four(128 + 32 * (unit % 2) + 16 * m) >> 2 * b & 0x03030303u) << 4;
     }
   }
 }

@@ -42,13 +42,13 @@ struct FragmentInputs {
   int pitch;
 };
 
-// Eight neighbours at column k of a token, k a multiple of 8: two lanes of four of a fragment's half. Threads that hold a block's
+// Eight neighbours at column k of a token, k a multiple of 8: a pair of each of four lanes. Threads that hold a block's
 // four eights are neighbours and come here together.
 template <bool has_min>
 __device__ inline void place_eight(const FragmentInputs& in, int token, int k, const uint32_t words[4]) {
   __half* at = in.rows + token * in.pitch + fragment_place(k);
-  *reinterpret_cast<uint2*>(at) = make_uint2(words[0], words[1]);
-  *reinterpret_cast<uint2*>(at + 8) = make_uint2(words[2], words[3]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) *reinterpret_cast<uint32_t*>(at + 8 * i) = words[i];
   if constexpr (!has_min) return;
   float sum = 0;
 #pragma unroll

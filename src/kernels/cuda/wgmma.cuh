@@ -26,8 +26,10 @@ __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared
 // d = (add ? d : 0) + a * b^T: both factors in shared memory, rows of the depth.
 template <class H> __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b, int add);
 template <class H> __device__ void multiply_128(float (&d)[64], uint64_t a, uint64_t b, int add);
-// The same as multiply_128 with a in registers (as mma's left factor, a warp 16 rows).
-template <class H> __device__ void multiply_held(float (&d)[64], const uint32_t a[4], uint64_t b, int add);
+// The same with a in registers (as mma's left factor, a warp 16 rows).
+template <class H> __device__ void multiply_held_32(float (&d)[16], const uint32_t a[4], uint64_t b, int add);
+template <class H> __device__ void multiply_held_64(float (&d)[32], const uint32_t a[4], uint64_t b, int add);
+template <class H> __device__ void multiply_held_128(float (&d)[64], const uint32_t a[4], uint64_t b, int add);
 // d = (add ? d : 0) + a * b: a in registers (as mma's left factor, a warp 16 rows), b in shared memory, its rows the depth.
 template <class H> __device__ void add_16(float (&d)[8], const uint32_t a[4], uint64_t b, int add);
 template <class H> __device__ void add_32(float (&d)[16], const uint32_t a[4], uint64_t b, int add);
@@ -177,7 +179,7 @@ __device__ inline void add_128<__nv_bfloat16>(float (&d)[64], const uint32_t a[4
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 template <>
-__device__ inline void multiply_held<__half>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
+__device__ inline void multiply_held_128<__half>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
                "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
                "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
@@ -193,7 +195,7 @@ __device__ inline void multiply_held<__half>(float (&d)[64], const uint32_t a[4]
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 template <>
-__device__ inline void multiply_held<__nv_bfloat16>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
+__device__ inline void multiply_held_128<__nv_bfloat16>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
                "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
                "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
@@ -209,10 +211,37 @@ __device__ inline void multiply_held<__nv_bfloat16>(float (&d)[64], const uint32
                "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
+template <>
+__device__ inline void multiply_held_32<__half>(float (&d)[16], const uint32_t a[4], uint64_t b, int add) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+               "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+                 "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) : "r"(a[0]), "r"(a[1]), "r"(a[2]),
+                 "r"(a[3]), "l"(b), "r"(add));
+}
+template <>
+__device__ inline void multiply_held_64<__half>(float (&d)[32], const uint32_t a[4], uint64_t b, int add) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
+               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
+               "%24, %25, %26, %27, %28, %29, %30, %31}, "
+               "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
+                 "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
+                 "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
+                 "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+
 template <class H, int n>
 __device__ inline void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {
   if constexpr (n == 64) multiply_64<H>(d, a, b, add);
   else multiply_128<H>(d, a, b, add);
+}
+template <class H, int n>
+__device__ inline void multiply_held(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add) {
+  if constexpr (n == 32) multiply_held_32<H>(d, a, b, add);
+  else if constexpr (n == 64) multiply_held_64<H>(d, a, b, add);
+  else multiply_held_128<H>(d, a, b, add);
 }
 template <class H, int n>
 __device__ inline void add(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add) {

@@ -1,5 +1,6 @@
 // linear against double precision, and the bitwise contract: a row depends on its own inputs alone.
 #include <memory>
+#include <tuple>
 
 #include "kernels/backend_buffer.h"
 #include "lab/kernel_check.h"
@@ -149,6 +150,10 @@ std::vector<LinearCase> shapes() {
     for (int tokens : {1, 2, 3, 7, 8, 9, 16, 17, 40})
       for (int rows : {1, 16, 40, 200})
         for (int cols : {64, 576, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  // Dozens of tokens and more: the edges of tiles of 128 rows and of 32, 64 and 128 tokens, whose columns several blocks share.
+  for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K})
+    for (const auto& [tokens, rows, cols] : {std::tuple{12, 130, 2048}, {32, 257, 512}, {33, 384, 1280}, {64, 40, 2048}, {65, 640, 768}, {128, 256, 1024}, {130, 300, 1536}, {260, 130, 512}})
+      cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
   // Fp8 of one scale a row and of one a block: the same edges, and rows that a library wants and does not.
   for (bool row_scale : {false, true})
     for (int tokens : {1, 2, 3, 8, 9, 17, 40})
@@ -280,7 +285,7 @@ std::vector<GateCase> gate_shapes() {
   std::vector<GateCase> cases;
   int i = 0;
   const auto add = [&](WeightType type, int rows, int cols, bool row_scale = false) {
-    for (int tokens : {1, 2, 3, 8, 9, 40}) cases.push_back({type, tokens, rows, cols, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0, row_scale});
+    for (int tokens : {1, 2, 3, 8, 9, 40, 70}) cases.push_back({type, tokens, rows, cols, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0, row_scale});
   };
   for (WeightType type : kAllTypes) add(type, 256, 512);
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) add(type, 64, 64), add(type, 384, 576), add(type, 192, 2048);
