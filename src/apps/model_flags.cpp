@@ -57,7 +57,9 @@ LoadProgress load_progress() {
   };
 }
 
-Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options) { return lab::load_model(options, load_progress()); }
+Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options, const lab::DraftNeeds& draft) {
+  return lab::load_model(options, load_progress(), draft);
+}
 
 Result<std::string> read_text_file(const std::string& path) {
   std::stringstream text;

@@ -14,7 +14,7 @@ void declare_random(Flags& flags, lab::LoadOptions& options);   // random weight
 void declare_speculation(Flags& flags, lab::SpeculateOptions& options);  // --draft and --speculate
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 LoadProgress load_progress();                                   // a bar on standard error, where that is a terminal
-Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options);
+Result<lab::LoadedModel> load_with_progress(const lab::LoadOptions& options, const lab::DraftNeeds& draft = {});
 Result<std::string> read_text_file(const std::string& path);    // "-": standard input
 Result<std::vector<int32_t>> parse_ids(const std::string& text, int vocab, const std::string& field);
 

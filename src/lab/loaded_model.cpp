@@ -147,7 +147,7 @@ uint64_t used_memory(const LoadedModel& m) {
   return m.memory.free_before > free ? m.memory.free_before - free : 0;
 }
 
-WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTable& kernels) {
+static WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTable& kernels) {
   WeightSizes w;
   w.file_bytes = file.file_bytes();
   const auto length = [&](const char* key) {
@@ -169,8 +169,29 @@ WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTa
   return w;
 }
 
+static Result<ModelShape> shape_of(const format::WeightFile& file, const kernels::KernelTable& kernels) {
+  ModelShape s;
+  SLUICE_ASSIGN(s.spec, model::read_spec(file.metadata()));
+  if (const format::TensorEntry* e = file.find("token_embd.weight")) s.spec.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
+  s.weights = weight_sizes(file, kernels);
+  return s;
+}
+
+Result<ModelShape> read_shape(const LoadOptions& o, const kernels::KernelTable& kernels) {
+  SLUICE_ASSIGN(const auto file, open_weights(o, false));
+  return shape_of(*file, kernels);
+}
+
+Result<MemoryPlan> plan_without_cache(const ModelShape& s, const kernels::KernelTable& kernels, LoadOptions o) {
+  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, {CacheElement::kF32, CacheElement::kF32}, 16);
+  o.kv_memory = std::to_string(4 * a_token * uint64_t(std::max(16, block_tokens_of(o))));
+  SLUICE_ASSIGN(MemoryPlan p, plan_memory(s.weights, s.spec, kernels, o, 0));
+  p.kv_bytes = 0;
+  return p;
+}
+
 Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& o,
-                               uint64_t available) {
+                               uint64_t available, const DraftNeeds& draft) {
   const int block_tokens = block_tokens_of(o);
   if (block_tokens < 16 || block_tokens > 256 || block_tokens % 16)
     return invalid(std::to_string(block_tokens) + " is no multiple of 16 in 16..256", "--block-tokens");
@@ -192,27 +213,31 @@ Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpe
   const int wanted_context = o.context > 0 ? std::min(o.context, spec.max_context) : spec.max_context;
   p.activation_bytes += model::rope_bytes(spec, wanted_context);
   if (kernels.host_memory) p.process_bytes = kProcessBytes + weights.vocabulary_bytes;
+  p.draft_bytes = draft.weights_bytes + draft.step_bytes;
+  CacheRoom room;
+  room.available = available;
+  room.fixed = p.fixed() + p.draft_bytes + (kernels.host_memory ? 0 : kDeviceReserve);
+  room.block_bytes = block_bytes;
+  room.draft_block_bytes = draft.kv_bytes_per_token * uint64_t(block_tokens);
+  room.useful_blocks = uint64_t((wanted_context + block_tokens - 1) / block_tokens) * uint64_t(o.max_sequences);
   if (!o.kv_memory.empty()) {
-    SLUICE_ASSIGN(p.kv_bytes, parse_bytes(o.kv_memory, "--kv-memory"));
-  } else {
-    const uint64_t fixed = p.fixed() + (kernels.host_memory ? 0 : kDeviceReserve);
-    const uint64_t left = available > fixed ? available - fixed : 0;
+    SLUICE_ASSIGN(room.told, parse_bytes(o.kv_memory, "--kv-memory"));
+  } else if (kernels.host_memory) {  // at least one whole context where that fits
+    const uint64_t left = available > room.fixed ? available - room.fixed : 0;
     const uint64_t context_bytes = uint64_t(wanted_context) * p.kv_bytes_per_token, useful = context_bytes * uint64_t(o.max_sequences);
-    // A host's: at least one whole context where that fits.
-    p.kv_bytes = kernels.host_memory ? std::min({std::max(left / 4, std::min(context_bytes, left / 2)), useful, uint64_t{64} << 30})
-                                     : std::min(left, useful);
+    room.told = std::min({std::max(left / 4, std::min(context_bytes, left / 2)), useful, uint64_t{64} << 30});
   }
-  const uint64_t blocks = std::min<uint64_t>(p.kv_bytes / block_bytes, 1 << 24);
-  if (blocks < 2)
-    return invalid("a cache of " + std::to_string(p.kv_bytes) + " bytes holds fewer than 2 blocks of " + std::to_string(block_bytes) + " bytes", "--kv-memory");
-  p.total_blocks = int(blocks);
+  SLUICE_ASSIGN(const CacheShare share, share_cache(room));
+  p.total_blocks = int(share.blocks);
+  p.draft_blocks = int(share.draft_blocks);
+  p.draft_kv_bytes = share.draft_blocks * room.draft_block_bytes;
   if (!o.swap_memory.empty()) {
     SLUICE_ASSIGN(const uint64_t bytes, parse_bytes(o.swap_memory, "--swap-memory"));
     p.swap_blocks = int(std::min<uint64_t>(bytes / block_bytes, 1 << 24));
     p.swap_bytes = uint64_t(p.swap_blocks) * block_bytes;
   }
-  p.kv_bytes = blocks * block_bytes;
-  p.max_context = int(std::min<int64_t>(wanted_context, int64_t(blocks) * block_tokens));
+  p.kv_bytes = share.blocks * block_bytes;
+  p.max_context = int(std::min<int64_t>(wanted_context, int64_t(share.blocks) * block_tokens));
   return p;
 }
 
@@ -270,17 +295,17 @@ static Status apply_options(const LoadOptions& o, const kernels::KernelTable& ke
   return {};
 }
 
-Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o, uint64_t available) {
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& o, uint64_t available, const DraftNeeds& draft) {
   LoadedModel m = loaded;
   const kernels::KernelTable& kernels = loaded.model->kernels();
-  SLUICE_ASSIGN(m.memory, plan_memory(loaded.weights, loaded.model->spec(), kernels, o, available));
+  SLUICE_ASSIGN(m.memory, plan_memory(loaded.weights, loaded.model->spec(), kernels, o, available, draft));
   m.memory.free_before = loaded.memory.free_before;
   m.memory.max_context = std::min(m.memory.max_context, loaded.memory.max_context);  // the rotary tables end there
   SLUICE_TRY(apply_options(o, kernels, loaded.model->spec().vocab, m));
   return m;
 }
 
-Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress) {
+Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(size_t, size_t)>& progress, const DraftNeeds& draft) {
   LoadedModel m;
   SLUICE_ASSIGN(const kernels::KernelTable* kernels, choose_kernels(o));
   const int threads = o.threads > 0 ? o.threads : default_threads();
@@ -288,17 +313,16 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
   const std::string path = o.random.empty() ? resolve_model(o.model) : "random " + o.random;
   SLUICE_ASSIGN(auto file, open_weights(o, true));
   auto named = [&](const Error& e) { return Error{e.code, e.field.empty() ? path + ": " + e.message : e.message, e.field}; };
-  auto spec = model::read_spec(file->metadata());
-  if (!spec.ok()) return named(spec.error());
+  const auto shape = shape_of(*file, *kernels);
+  if (!shape.ok()) return named(shape.error());
+  model::ModelSpec spec = shape->spec;
   auto tokenizer = model::build_tokenizer(file->metadata());
   if (!tokenizer.ok()) return named(tokenizer.error());
   m.tokenizer = *tokenizer;
   if (auto t = model::build_chat_template(file->metadata()); t.ok()) m.chat_template = *t;
   else m.chat_template_error = t.error().message;
-  model::ModelSpec planned = *spec;  // the vocabulary's size stands in the embedding
-  if (const format::TensorEntry* e = file->find("token_embd.weight")) planned.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
-  m.weights = weight_sizes(*file, *kernels);
-  auto memory = plan_memory(m.weights, planned, *kernels, o, available_memory(*kernels));
+  m.weights = shape->weights;
+  auto memory = plan_memory(m.weights, spec, *kernels, o, available_memory(*kernels), draft);
   if (!memory.ok()) return named(memory.error());
   m.memory = *memory;
   if (!kernels->host_memory) {
@@ -306,15 +330,17 @@ Result<LoadedModel> load_model(const LoadOptions& o, const std::function<void(si
     if (m.memory.total() > m.memory.free_before)
       return Error{ErrorCode::kUnavailable, path + ": needs " + std::to_string(m.memory.total()) + " bytes on '" + o.device + "' (weights " +
                    std::to_string(m.memory.weights_bytes) + ", cache " + std::to_string(m.memory.kv_bytes) + ", a step " +
-                   std::to_string(m.memory.activation_bytes) + "), which has " + std::to_string(m.memory.free_before) + " free", "--device"};
+                   std::to_string(m.memory.activation_bytes) +
+                   (draft.weights_bytes ? ", the draft model " + std::to_string(m.memory.draft_bytes + m.memory.draft_kv_bytes) : "") +
+                   "), which has " + std::to_string(m.memory.free_before) + " free", "--device"};
   }
-  auto weights = model::load_weights(file, *spec, *kernels, threads, progress);
+  auto weights = model::load_weights(file, spec, *kernels, threads, progress);
   if (!weights.ok()) return named(weights.error());
-  if (m.tokenizer->size() > spec->vocab)
-    return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec->vocab) + " rows");
+  if (m.tokenizer->size() > spec.vocab)
+    return bad_file(path + ": tokenizer.ggml.tokens has " + std::to_string(m.tokenizer->size()) + " entries, token_embd.weight " + std::to_string(spec.vocab) + " rows");
   m.name = o.random.empty() ? model_name(path) : o.random;
-  SLUICE_TRY(apply_options(o, *kernels, spec->vocab, m));
-  m.model = std::make_shared<model::Model>(std::move(*spec), std::move(*weights), kernels, m.memory.max_context, threads);
+  SLUICE_TRY(apply_options(o, *kernels, spec.vocab, m));
+  m.model = std::make_shared<model::Model>(std::move(spec), std::move(*weights), kernels, m.memory.max_context, threads);
   if (!m.model->ok()) return Error{ErrorCode::kUnavailable, path + ": the device has no room for the rotary tables", "--device"};
   return m;
 }

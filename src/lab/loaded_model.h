@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "exec/device_executor.h"
+#include "lab/cache_share.h"
 #include "model/model.h"
 #include "model/vocab.h"
 #include "sched/scheduler.h"
@@ -46,6 +47,12 @@ struct WeightSizes {
   uint64_t vocabulary_bytes = 0;  // of the tokenizer
 };
 
+// What a plan needs to know of a model.
+struct ModelShape {
+  model::ModelSpec spec;          // of a file: the vocabulary's size is the embedding's
+  WeightSizes weights;
+};
+
 // Memory before loading: every term in bytes.
 struct MemoryPlan {
   uint64_t file_bytes = 0, weights_bytes = 0, mapped_bytes = 0, kv_bytes_per_token = 0, kv_bytes = 0;
@@ -54,9 +61,11 @@ struct MemoryPlan {
   uint64_t free_before = 0;       // on a device: free when it was planned
   uint64_t available_bytes = 0;   // of the machine or device, when it was planned
   uint64_t swap_bytes = 0;        // of the host's memory
+  uint64_t draft_bytes = 0, draft_kv_bytes = 0;  // on a device, of the draft model beside it: weights and steps, and its caches
   int total_blocks = 0, swap_blocks = 0, max_context = 0;
+  int draft_blocks = 0;           // of each of the draft model's caches
   uint64_t fixed() const { return weights_bytes + mapped_bytes + activation_bytes + process_bytes; }  // whatever the cache
-  uint64_t total() const { return fixed() + kv_bytes; }
+  uint64_t total() const { return fixed() + kv_bytes + draft_bytes + draft_kv_bytes; }
 };
 
 struct LoadedModel {
@@ -106,17 +115,23 @@ constexpr int kDeviceTileTokens = 128;
 constexpr uint64_t kDeviceReserve = uint64_t{3} << 29;
 
 // Sizes without touching weights. available_bytes: for the cache when options.kv_memory is empty. On a host the cache takes a
-// quarter of what is left, on a device all but kDeviceReserve, never more than every sequence could use.
+// quarter of what is left, on a device all but kDeviceReserve, never more than every sequence could use; with a draft model there, that is
+// for both caches (lab/cache_share.h).
 Result<MemoryPlan> plan_memory(const WeightSizes& weights, const model::ModelSpec& spec, const kernels::KernelTable& kernels, const LoadOptions& options,
-                               uint64_t available_bytes);
+                               uint64_t available_bytes, const DraftNeeds& draft = {});
+// What is there whatever the cache: a plan with one of no matter what size.
+Result<MemoryPlan> plan_without_cache(const ModelShape& shape, const kernels::KernelTable& kernels, LoadOptions options);
+// Of the file or the random weights that options name. Errors: as open_weights.
+Result<ModelShape> read_shape(const LoadOptions& options, const kernels::KernelTable& kernels);
 uint64_t vocabulary_bytes(uint64_t tokens, uint64_t merges);  // of a tokenizer
-WeightSizes weight_sizes(const format::WeightFile& file, const kernels::KernelTable& kernels);
 // On a device: bytes taken since it was planned, to hold against memory.total(); 0 on a host.
 uint64_t used_memory(const LoadedModel& model);
 uint64_t available_memory(const kernels::KernelTable& kernels);  // of the backend's device, or of the machine
 // The same weights with other options of cache, batching and threads, and so much memory for a cache whose size they leave open.
 // Errors: as plan_memory.
-Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options, uint64_t available_bytes);
-Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress);
+Result<LoadedModel> reconfigure(const LoadedModel& loaded, const LoadOptions& options, uint64_t available_bytes, const DraftNeeds& draft = {});
+// draft: what is to be left of the device for a draft model, which is loaded after (lab::draft_needs). What does not fit is an error before
+// anything is taken of the device.
+Result<LoadedModel> load_model(const LoadOptions& options, const std::function<void(size_t, size_t)>& progress, const DraftNeeds& draft = {});
 
 }  // namespace sluice::lab

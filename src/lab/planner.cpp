@@ -8,6 +8,7 @@
 
 #include "lab/hardware.h"
 #include "lab/machine.h"
+#include "lab/speculation.h"
 #include "quant/weight_format.h"
 
 namespace sluice::lab {
@@ -15,45 +16,23 @@ namespace {
 
 constexpr int64_t kShapeContext = 8192, kShapeVocab = 128256;
 
-struct Sizes {
-  model::ModelSpec spec;
-  WeightSizes weights;
-};
-
 Result<double> bits_of(const std::string& weight_type) {
   for (const quant::WeightFormat* f : quant::formats_table())
     if (weight_type == f->name) return 8.0 * f->block_bytes / f->block_elements;
   return invalid("'" + weight_type + "' is no type of weights", "--weight-type");
 }
 
-Result<Sizes> sizes_of(const LoadOptions& o, const kernels::KernelTable& table) {
-  SLUICE_ASSIGN(const auto file, open_weights(o, false));
-  Sizes s;
-  SLUICE_ASSIGN(s.spec, model::read_spec(file->metadata()));
-  if (const format::TensorEntry* e = file->find("token_embd.weight")) s.spec.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
-  s.weights = weight_sizes(*file, table);
-  return s;
-}
-
-Result<Sizes> sizes_of(const PlanRequest& r, const kernels::KernelTable& table) {
-  if (r.shape.empty()) return sizes_of(r.load, table);
+Result<ModelShape> shape_of(const PlanRequest& r, const kernels::KernelTable& table) {
+  if (r.shape.empty()) return read_shape(r.load, table);
   if (!r.load.model.empty() || !r.load.random.empty()) return invalid("stands in a model's place, and one was given too", "--shape");
   SLUICE_ASSIGN(const double bits, bits_of(r.load.weight_type));
-  SLUICE_ASSIGN(ModelShape shape, parse_shape(r.shape, bits, table.host_memory));
-  return Sizes{std::move(shape.spec), shape.weights};
+  return parse_shape(r.shape, bits, table.host_memory);
 }
 
 // Of a cache of that type, all else alike.
 int own_block_tokens(LoadOptions o, CacheType type) {
   o.kv_type = cache_type_name(type);
   return block_tokens_of(o);
-}
-
-// What is there whatever the cache, with a cache of no matter what size.
-Result<MemoryPlan> fixed_plan(const Sizes& s, const kernels::KernelTable& table, LoadOptions o) {
-  const uint64_t a_token = exec::DeviceExecutor::kv_bytes_per_token(s.spec, {CacheElement::kF32, CacheElement::kF32}, 16);
-  o.kv_memory = std::to_string(4 * a_token * uint64_t(std::max(16, block_tokens_of(o))));
-  return plan_memory(s.weights, s.spec, table, o, 0);
 }
 
 void add_terms(PlanReport& out, const MemoryPlan& p, const kernels::KernelTable& table, const model::ModelSpec& spec, int context, const std::string& draft) {
@@ -70,15 +49,13 @@ void add_terms(PlanReport& out, const MemoryPlan& p, const kernels::KernelTable&
   if (!table.host_memory) add("graphs", kDeviceReserve, "left for recorded steps, libraries and other processes");
 }
 
-Status add_draft(PlanReport& out, const PlanRequest& r, const kernels::KernelTable& table) {
-  LoadOptions o = draft_options(r.load);
-  o.model = r.draft;
-  o.random.clear();
-  SLUICE_ASSIGN(const Sizes s, sizes_of(o, table));
-  SLUICE_ASSIGN(const MemoryPlan p, fixed_plan(s, table, o));
+Result<DraftNeeds> add_draft(PlanReport& out, const PlanRequest& r, const kernels::KernelTable& table, int vocab) {
+  const LoadOptions o = own_options(r.load, r.draft, vocab);
+  SLUICE_ASSIGN(const ModelShape s, read_shape(o, table));
+  SLUICE_ASSIGN(const MemoryPlan p, plan_without_cache(s, table, o));
   out.draft_kv_bytes_per_token = p.kv_bytes_per_token;
   add_terms(out, p, table, s.spec, int(std::min<int64_t>(out.context, s.spec.max_context)), "draft ");
-  return {};
+  return draft_needs(p, 1);
 }
 
 Status add_speeds(PlanReport& out, const PlanRequest& r, const kernels::KernelTable& table, uint64_t weights_bytes) {
@@ -158,8 +135,8 @@ Result<PlanReport> plan_deployment(const PlanRequest& r) {
   if (!r.memory.empty()) {
     SLUICE_ASSIGN(out.memory_bytes, parse_bytes(r.memory, "--memory"));
   }
-  SLUICE_ASSIGN(const Sizes s, sizes_of(r, *table));
-  SLUICE_ASSIGN(MemoryPlan p, fixed_plan(s, *table, r.load));
+  SLUICE_ASSIGN(const ModelShape s, shape_of(r, *table));
+  SLUICE_ASSIGN(const MemoryPlan p, plan_without_cache(s, *table, r.load));
   out.context = r.load.context > 0 ? std::min(r.load.context, s.spec.max_context) : s.spec.max_context;
   out.kv_bytes_per_token = p.kv_bytes_per_token;
   SLUICE_ASSIGN(const CacheType type, cache_type_of(r.load, *table));
@@ -170,20 +147,24 @@ Result<PlanReport> plan_deployment(const PlanRequest& r) {
     if (table->cache_type({e, e})) out.kv_by_type.emplace_back(cache_element_name(e), exec::DeviceExecutor::kv_bytes_per_token(s.spec, {e, e}, own_block_tokens(r.load, {e, e})));
   if (type.keys != type.values) out.kv_by_type.emplace_back(out.kv_type, out.kv_parts.total());
   add_terms(out, p, *table, s.spec, int(out.context), "");
-  if (!r.draft.empty()) SLUICE_TRY(add_draft(out, r, *table));
+  DraftNeeds draft;
+  if (!r.draft.empty()) {
+    SLUICE_ASSIGN(draft, add_draft(out, r, *table, s.spec.vocab));
+  }
   for (const PlanTerm& t : out.terms) out.fixed_bytes += t.bytes;
   const uint64_t left = out.memory_bytes > out.fixed_bytes ? out.memory_bytes - out.fixed_bytes : 0;
-  uint64_t cache = left;
+  const uint64_t own = out.kv_bytes_per_token * uint64_t(block_tokens), both = own + out.draft_kv_bytes_per_token * uint64_t(block_tokens);
+  uint64_t cache = left;  // of both models
   if (!r.load.kv_memory.empty()) {
-    SLUICE_ASSIGN(cache, parse_bytes(r.load.kv_memory, "--kv-memory"));
+    SLUICE_ASSIGN(const uint64_t told, parse_bytes(r.load.kv_memory, "--kv-memory"));
+    cache = told / own * both;
   }
-  const uint64_t block_bytes = (out.kv_bytes_per_token + out.draft_kv_bytes_per_token) * uint64_t(block_tokens);
-  const int64_t blocks = int64_t(std::min(cache, left) / block_bytes);
+  const int64_t blocks = int64_t(std::min(cache, left) / both);
   out.max_tokens = blocks * block_tokens;
   out.max_sequences = blocks / ((out.context + block_tokens - 1) / block_tokens);
   out.fits = out.max_sequences >= std::max(1, r.sequences) && cache <= left;
-  auto served = plan_memory(s.weights, s.spec, *table, r.load, out.memory_bytes);
-  p.kv_bytes = 0;
+  // A host's draft model takes its part of what is free when it is loaded.
+  const auto served = plan_memory(s.weights, s.spec, *table, r.load, out.memory_bytes, table->host_memory ? DraftNeeds() : draft);
   out.served = served.ok() ? *served : p;
   SLUICE_TRY(add_speeds(out, r, *table, p.weights_bytes));
   return out;

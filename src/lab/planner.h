@@ -40,18 +40,13 @@ struct PlanReport {
   std::vector<std::pair<std::string, uint64_t>> kv_by_type;  // bytes a token of the model's cache, of what the backend has
   int64_t context = 0, max_tokens = 0, max_sequences = 0;
   bool fits = false;
-  MemoryPlan served;           // what `serve` takes with these options (no cache where it does not fit)
+  MemoryPlan served;           // what `serve` takes with these options (no cache where it does not fit), on a device with the draft model's
   double bandwidth_gb_s = 0;
   std::string bandwidth_source;
   std::vector<PlanSpeed> speeds;
 };
 
-// Sizes of a model that there is no file of.
-struct ModelShape {
-  model::ModelSpec spec;
-  WeightSizes weights;
-};
-// layers, kv_heads, head_dim and params are needed; q_heads, dim, ffn_dim, vocab and context may be given, else they are what
+// A model that there is no file of. layers, kv_heads, head_dim and params are needed; q_heads, dim, ffn_dim, vocab and context may be given, else they are what
 // models of that size have. bits_per_weight: of what --weight-type says. Errors: kInvalidArgument naming the key and its limit.
 Result<ModelShape> parse_shape(const std::string& text, double bits_per_weight, bool host_memory);
 

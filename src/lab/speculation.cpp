@@ -39,22 +39,49 @@ Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft) {
   return {};
 }
 
-Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft) {
-  LoadOptions o = draft_options(options);
+LoadOptions own_options(const LoadOptions& target, const std::string& draft, int vocab) {
+  LoadOptions o = draft_options(target);
   const bool random = draft.starts_with(kRandom);
   o.model = random ? "" : draft;
   o.random = random ? draft.substr(kRandom.size()) : "";
-  o.random_vocab = target.model->spec().vocab;
+  o.random_vocab = vocab;
   o.save.clear();
   o.depth = 1;
+  return o;
+}
+
+DraftNeeds draft_needs(const MemoryPlan& p, int executors) {
+  return {p.weights_bytes, uint64_t(executors) * p.activation_bytes, uint64_t(executors) * p.kv_bytes_per_token};
+}
+
+Result<DraftNeeds> draft_needs(const LoadOptions& target, const SpeculateOptions& s, int executors) {
+  if (!s.needs_draft()) return DraftNeeds();
+  SLUICE_ASSIGN(const kernels::KernelTable* table, choose_kernels(target));
+  if (table->host_memory) return DraftNeeds();
+  int vocab = 0;
+  if (s.draft.starts_with(kRandom)) {
+    SLUICE_ASSIGN(const ModelShape shape, read_shape(target, *table));
+    vocab = shape.spec.vocab;
+  }
+  const LoadOptions o = own_options(target, s.draft, vocab);
+  SLUICE_ASSIGN(const ModelShape shape, read_shape(o, *table));
+  SLUICE_ASSIGN(const MemoryPlan p, plan_without_cache(shape, *table, o));
+  return draft_needs(p, executors);
+}
+
+Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft, const LoadedModel* loaded) {
+  LoadOptions o = own_options(options, draft, target.model->spec().vocab);
   SLUICE_ASSIGN(const auto file, open_weights(o, false));
   SLUICE_ASSIGN(const model::ModelSpec spec, model::read_spec(file->metadata()));
   SLUICE_ASSIGN(const CacheType kv_type, parse_kv_type(o.kv_type));
-  const size_t a_token = exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type, o.block_tokens);
-  const uint64_t wanted = uint64_t(target.scheduler.total_blocks) * uint64_t(target.scheduler.block_tokens) * a_token;
-  const uint64_t free = uint64_t(kMostOfFree * double(available_memory(target.model->kernels())));
-  o.kv_memory = std::to_string(std::max<uint64_t>(std::min(wanted, free), 2 * a_token * uint64_t(o.block_tokens)));
+  const kernels::KernelTable& kernels = target.model->kernels();
+  const uint64_t a_block = uint64_t(o.block_tokens) * exec::DeviceExecutor::kv_bytes_per_token(spec, kv_type, o.block_tokens);
+  uint64_t blocks = uint64_t(target.memory.draft_blocks);
+  if (kernels.host_memory)
+    blocks = std::max(kLeastBlocks, std::min(uint64_t(target.scheduler.total_blocks), uint64_t(kMostOfFree * double(available_memory(kernels))) / a_block));
+  o.kv_memory = std::to_string(blocks * a_block);
   o.context = std::min(target.scheduler.max_context, spec.max_context);
+  if (loaded) return reconfigure(*loaded, o, loaded->memory.available_bytes);
   SLUICE_ASSIGN(LoadedModel m, load_model(o, nullptr));
   SLUICE_TRY(check_vocabularies(target, m));
   return m;

@@ -81,10 +81,8 @@ Status Tuner::check_gate() const {
 // What the fixed terms leave of --memory is the cache's.
 Status Tuner::share_memory(const kernels::KernelTable& table) {
   SLUICE_ASSIGN(const uint64_t memory, parse_bytes(o_.memory, "--memory"));
-  SLUICE_ASSIGN(const auto file, open_weights(beginning_.load, false));
-  SLUICE_ASSIGN(model::ModelSpec spec, model::read_spec(file->metadata()));
-  if (const format::TensorEntry* e = file->find("token_embd.weight")) spec.vocab = int(std::min<int64_t>(e->rows(), model::kMaxVocab));
-  SLUICE_ASSIGN(const MemoryPlan p, plan_memory(weight_sizes(*file, table), spec, table, beginning_.load, memory));
+  SLUICE_ASSIGN(const ModelShape shape, read_shape(beginning_.load, table));
+  SLUICE_ASSIGN(const MemoryPlan p, plan_memory(shape.weights, shape.spec, table, beginning_.load, memory));
   if (memory <= p.fixed()) return invalid("the model takes " + std::to_string(p.fixed()) + " bytes before any cache", "--memory");
   beginning_.load.kv_memory = std::to_string(memory - p.fixed());
   r_.config.emplace_back("kv-memory", beginning_.load.kv_memory);

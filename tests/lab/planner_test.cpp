@@ -92,8 +92,9 @@ TEST(Planner, ACacheWithoutKernelsIsAnErrorThatNamesTypeAndBackend) {
   EXPECT_TRUE(plan_memory(shape.weights, shape.spec, *kernels::reference_kernels(), o, uint64_t{1} << 30).ok());
 }
 
-PlanReport plan(const char* memory, int sequences = 0, const char* kv_memory = "") {
+PlanReport plan(const char* memory, int sequences = 0, const char* kv_memory = "", const char* draft = "") {
   PlanRequest r;
+  r.draft = draft;
   r.load.kv_memory = kv_memory;
   r.load.random = "llama-8b";
   r.load.context = 4096;
@@ -127,6 +128,16 @@ TEST(Planner, ACacheOfItsOwnSizeBoundsWhatFits) {
   EXPECT_TRUE(p.fits);
   EXPECT_FALSE(plan("64GiB", int(p.max_sequences) + 1, "2GiB").fits);
   EXPECT_FALSE(plan("64GiB", 0, "100GiB").fits);
+}
+
+// --kv-memory is the target's alone, as in serve: a draft model of the same tokens comes beside it.
+TEST(Planner, ADraftModelsCacheComesBesideTheTargets) {
+  const PlanReport alone = plan("64GiB", 0, "2GiB"), p = plan("64GiB", 0, "2GiB", "random:llama-135m");
+  EXPECT_GT(p.draft_kv_bytes_per_token, 0u);
+  EXPECT_EQ(p.max_tokens, alone.max_tokens);
+  EXPECT_GT(p.fixed_bytes, alone.fixed_bytes);
+  const PlanReport all = plan("64GiB", 0, "", "random:llama-135m");
+  EXPECT_EQ(all.max_tokens, int64_t((all.memory_bytes - all.fixed_bytes) / (16 * (all.kv_bytes_per_token + all.draft_kv_bytes_per_token))) * 16);
 }
 
 }  // namespace

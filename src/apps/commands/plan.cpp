@@ -51,7 +51,7 @@ class Plan final : public Invocation {
             {"kv_bytes_per_token_parts", {{"keys", p.kv_parts.keys}, {"values", p.kv_parts.values}, {"scales", p.kv_parts.scales}}}, {"activation_bytes", bytes_of(p, "activations") + bytes_of(p, "rotary tables")},
             {"memory_bytes", p.memory_bytes}, {"context", p.context}, {"max_sequences", p.max_sequences}, {"max_tokens", p.max_tokens}, {"fits", p.fits},
             {"terms", terms}, {"fixed_bytes", p.fixed_bytes}, {"kv_bytes_per_token_by_type", types}, {"draft_kv_bytes_per_token", p.draft_kv_bytes_per_token},
-            {"serve", {{"kv_bytes", p.served.kv_bytes}, {"total_bytes", p.served.total()}}},
+            {"serve", {{"kv_bytes", p.served.kv_bytes}, {"draft_kv_bytes", p.served.draft_kv_bytes}, {"total_bytes", p.served.total()}}},
             {"bandwidth_gb_s", p.bandwidth_gb_s}, {"bandwidth_source", p.bandwidth_source}, {"speeds", speeds}};
   }
 
@@ -63,7 +63,11 @@ class Plan final : public Invocation {
     std::printf("\n%-20s keys %.1f, values %.1f, scales %.1f", "", double(p.kv_parts.keys) / 1e3, double(p.kv_parts.values) / 1e3, double(p.kv_parts.scales) / 1e3);
     if (p.draft_kv_bytes_per_token) std::printf(", %.1f more of the draft model", double(p.draft_kv_bytes_per_token) / 1e3);
     std::printf("\n\n%ld tokens of cache: %ld sequences of %ld tokens\n%s\n", p.max_tokens, p.max_sequences, p.context, p.fits ? "it fits" : "it does not fit");
-    if (p.served.kv_bytes) std::printf("serve with these flags takes %.1f MB of cache, %.1f MB in all\n", double(p.served.kv_bytes) / 1e6, double(p.served.total()) / 1e6);
+    if (p.served.kv_bytes) {
+      std::printf("serve with these flags takes %.1f MB of cache, ", double(p.served.kv_bytes) / 1e6);
+      if (p.served.draft_kv_bytes) std::printf("%.1f MB of the draft model's, ", double(p.served.draft_kv_bytes) / 1e6);
+      std::printf("%.1f MB in all\n", double(p.served.total()) / 1e6);
+    }
     std::printf("\nwhat %.1f GB/s allow (%s), all at %ld tokens:\n", p.bandwidth_gb_s, p.bandwidth_source.c_str(), p.context);
     for (const lab::PlanSpeed& s : p.speeds) std::printf("%8ld sequences %12.1f tokens/s, %8.2f each\n", s.sequences, s.tok_s, s.tok_s / double(s.sequences));
   }

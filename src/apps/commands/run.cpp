@@ -48,7 +48,8 @@ class Run final : public Invocation {
     if (!has_prompt && (json_ || !::isatty(STDIN_FILENO)))
       return invalid("give a prompt with -p, -f or --ids (the interactive chat needs a terminal)", "--prompt");
     if (!flags.given("--seed")) seed_ = std::random_device{}();
-    SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_));
+    SLUICE_ASSIGN(const lab::DraftNeeds needs, lab::draft_needs(load_, speculate_));
+    SLUICE_ASSIGN(lab::LoadedModel model, load_with_progress(load_, needs));
     std::signal(SIGINT, [](int) { g_interrupted = 1; });
     const SteadyClock clock;
     SLUICE_TRY(lab::set_verification(speculate_, model));
