@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <sched.h>
 #include <set>
 
@@ -85,18 +84,6 @@ void set_affinity(const std::vector<int>& cores) {
   ::sched_setaffinity(0, sizeof set, &set);  // a wish: without it threads run where they may
 }
 
-LoadOptions options_of(const LoadOptions& base, const PoolSpec& pool, size_t num_cores) {
-  LoadOptions o = base;
-  if (!pool.objective.empty()) o.objective = pool.objective;
-  if (!pool.kv_memory.empty()) o.kv_memory = pool.kv_memory;
-  if (!pool.kv_type.empty()) o.kv_type = pool.kv_type;
-  if (pool.max_sequences > 0) o.max_sequences = pool.max_sequences;
-  if (pool.step_ms > 0) o.step_ms = pool.step_ms;
-  if (pool.device >= 0) o.device = "cuda:" + std::to_string(pool.device);
-  if (num_cores > 0) o.threads = int(num_cores);
-  return o;
-}
-
 }  // namespace
 
 Result<std::vector<PoolSpec>> parse_pools(const std::vector<std::string>& texts) {
@@ -138,48 +125,6 @@ Result<std::vector<std::vector<int>>> share_cores(const std::vector<PoolSpec>& p
     if (pools[i].threads > 0) continue;
     if (next == cores.size()) return invalid("pool " + pools[i].name + ": the others' threads take all " + std::to_string(cores.size()) + " cores", "--pool");
     out[i].assign(cores.begin() + std::ptrdiff_t(next), cores.end());
-  }
-  return out;
-}
-
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
-                                           const LoadedModel* loaded) {
-  std::vector<LoadedPool> out;
-  if (specs.empty()) {
-    SLUICE_ASSIGN(LoadedModel model, load_model(options, progress));
-    out.push_back({{}, std::move(model), {}, -1});
-    return out;
-  }
-  SLUICE_ASSIGN(const auto cores, share_cores(specs, usable_cores(options.threads)));
-  std::map<std::string, LoadedModel> by_device;
-  if (loaded) by_device.emplace(options.device, *loaded);
-  uint64_t told_bytes = 0;
-  for (const PoolSpec& s : specs) {
-    if (s.kv_memory.empty()) continue;
-    SLUICE_ASSIGN(const uint64_t bytes, parse_bytes(s.kv_memory, "--pool kv"));
-    told_bytes += bytes;
-  }
-  int shared = 0;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const LoadOptions o = options_of(options, specs[i], cores[i].size());
-    auto at = by_device.find(o.device);
-    if (at == by_device.end()) {
-      LoadOptions first = options;
-      first.device = o.device;
-      SLUICE_ASSIGN(LoadedModel model, load_model(first, progress));
-      at = by_device.emplace(o.device, std::move(model)).first;
-    }
-    // What is left beside what they share and the caches that were told, in even parts.
-    const LoadedModel& loaded = at->second;
-    const uint64_t common = loaded.memory.fixed() - loaded.memory.activation_bytes, available = loaded.memory.available_bytes;
-    const uint64_t left = available > common + told_bytes ? available - common - told_bytes : 0;
-    SLUICE_ASSIGN(LoadedModel model, reconfigure(loaded, o, specs[i].kv_memory.empty() ? common + left / specs.size() : available));
-    LoadedPool pool{specs[i], std::move(model), {}, -1};
-    if (pool.model.model->kernels().host_memory) {
-      pool.cores = cores[i];
-      if (specs[i].threads == 0) pool.gate_member = shared++;
-    }
-    out.push_back(std::move(pool));
   }
   return out;
 }

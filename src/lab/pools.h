@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "draft/speculator.h"
 #include "lab/loaded_model.h"
+#include "lab/speculation.h"
 
 namespace sluice::lab {
 
@@ -38,13 +39,18 @@ struct LoadedPool {
   LoadedModel model;
   std::vector<int> cores;                     // empty: any
   int gate_member = -1;                       // among pools that share cores, in their order; -1: it shares none
+  std::shared_ptr<const LoadedModel> draft_model{}; // on the same device; or none
   std::shared_ptr<draft::Speculator> speculator{};  // of trials; or none
 };
 
-// Loads the weights once a device, and plans each pool. No specs: one pool that is as the options say. loaded: weights that are
-// there already, or null.
-Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const std::function<void(size_t, size_t)>& progress,
-                                           const LoadedModel* loaded = nullptr);
+// A pool's own word goes before the command's.
+SpeculateOptions speculation_of(const PoolSpec& pool, SpeculateOptions command);
+
+// Loads the weights, and those of a draft model that a pool asks for, once a device, and plans each pool: on a device before its draft model
+// is loaded. No specs: one pool that is as the options say. loaded: weights that are there already, or null.
+// Error: kUnavailable naming --pool where a device has no room for all of its pools.
+Result<std::vector<LoadedPool>> load_pools(const LoadOptions& options, const std::vector<PoolSpec>& specs, const SpeculateOptions& speculate,
+                                           const std::function<void(size_t, size_t)>& progress, const LoadedModel* loaded = nullptr);
 
 // While it lives the calling thread, and those it makes, run on these cores; empty: no change.
 class OnCores {

@@ -53,7 +53,7 @@ Result<std::unique_ptr<Trial>> Tuner::start(const Setting& s) {
   }
   SLUICE_ASSIGN(const LoadedModel* file, file_of(s));
   SLUICE_ASSIGN(const LoadedModel m, reconfigure(*file, s.load, available_memory(file->model->kernels())));
-  SLUICE_ASSIGN(auto pools, load_pools(s.load, specs, nullptr, &m));
+  SLUICE_ASSIGN(auto pools, load_pools(s.load, specs, {}, nullptr, &m));
   for (LoadedPool& p : pools) {
     SLUICE_TRY(set_verification(s.speculate, p.model));
     SLUICE_ASSIGN(p.speculator, make_speculator(p.model, draft_ ? &*draft_ : nullptr, s.speculate, &clock_));

@@ -75,13 +75,8 @@ class Serve final : public Invocation {
     server->start();
 
     load_.prefix_cache = !no_prefix_cache_;
-    SLUICE_ASSIGN(auto loaded, lab::load_pools(load_, specs, load_progress()));
-    std::unique_ptr<lab::LoadedModel> draft;  // one for all pools: they have the same weights
-    if (needs_draft(specs)) {
-      SLUICE_ASSIGN(lab::LoadedModel m, lab::load_draft(loaded.front().model, load_, speculate_.draft));
-      draft = std::make_unique<lab::LoadedModel>(std::move(m));
-    }
-    SLUICE_ASSIGN(std::vector<Running> pools, make_engines(std::move(loaded), draft.get()));
+    SLUICE_ASSIGN(auto loaded, lab::load_pools(load_, specs, speculate_, load_progress()));
+    SLUICE_ASSIGN(std::vector<Running> pools, make_engines(std::move(loaded)));
     const lab::LoadedModel& model = pools.front().pool.model;
     if (!model.chat_template_error.empty()) std::fprintf(stderr, "chat template: %s (/v1/chat/completions will refuse)\n", model.chat_template_error.c_str());
     std::vector<api::Pool> faces;
@@ -119,17 +114,6 @@ class Serve final : public Invocation {
     return out;
   }
 
-  // Each pool's own word goes before the command's.
-  lab::SpeculateOptions speculation_of(const lab::PoolSpec& pool) const {
-    lab::SpeculateOptions out = speculate_;
-    if (!pool.speculate.empty()) out.mode = pool.speculate;
-    return out;
-  }
-  bool needs_draft(const std::vector<lab::PoolSpec>& pools) const {
-    return pools.empty() ? speculate_.needs_draft()
-                         : std::any_of(pools.begin(), pools.end(), [&](const lab::PoolSpec& p) { return speculation_of(p).needs_draft(); });
-  }
-
   http::ServerOptions http_options() const {
     http::ServerOptions http;
     if (store_ != "none") http.body_limits = {{"/v1/files", size_t(store::Limits().file_bytes) + kFormBytes}};
@@ -139,7 +123,7 @@ class Serve final : public Invocation {
     return http;
   }
 
-  Result<std::vector<Running>> make_engines(std::vector<lab::LoadedPool> loaded, const lab::LoadedModel* draft) const {
+  Result<std::vector<Running>> make_engines(std::vector<lab::LoadedPool> loaded) const {
     std::vector<double> weights;
     for (const lab::LoadedPool& p : loaded)
       if (p.gate_member >= 0) weights.push_back(p.spec.weight);
@@ -148,7 +132,8 @@ class Serve final : public Invocation {
     for (lab::LoadedPool& pool : loaded) {
       const std::string suffix = loaded.size() > 1 ? pool.spec.name : "";
       engine::EngineOptions options;
-      SLUICE_TRY(lab::set_verification(speculation_of(pool.spec), pool.model));
+      const lab::SpeculateOptions speculate = lab::speculation_of(pool.spec, speculate_);
+      SLUICE_TRY(lab::set_verification(speculate, pool.model));
       options.scheduler = pool.model.scheduler;
       options.max_queue = size_t(max_queue_);
       options.max_queue_tokens = max_queue_tokens_;
@@ -164,7 +149,7 @@ class Serve final : public Invocation {
         pool.model.device.depth = 1;
       }
       const lab::OnCores here(pool.cores);
-      SLUICE_ASSIGN(options.speculator, lab::make_speculator(pool.model, draft, speculation_of(pool.spec), &clock_));
+      SLUICE_ASSIGN(options.speculator, lab::make_speculator(pool.model, pool.draft_model.get(), speculate, &clock_));
       SLUICE_ASSIGN(auto executor, pool.model.make_executor());
       SLUICE_TRY(executor->warm_up());
       auto engine = std::make_unique<engine::Engine>(options, pool.model.tokenizer, std::move(executor), &clock_);
