@@ -88,16 +88,22 @@ Result<int> bench_speculate(SpeculateFlags f) {
   SLUICE_ASSIGN(f.bench.drafts, parse_drafts(f.drafts));
   SLUICE_ASSIGN(std::vector<std::string> texts, lab::read_prompts(f.data));
   if (f.bench.prompts > 0 && texts.size() > size_t(f.bench.prompts)) texts.resize(size_t(f.bench.prompts));
-  SLUICE_ASSIGN(lab::LoadedModel target, load_with_progress(f.load));
-  std::unique_ptr<lab::LoadedModel> draft;
-  if (f.draft != "ngram") {
-    SLUICE_ASSIGN(lab::LoadedModel loaded, lab::load_draft(target, f.load, f.draft));
-    draft = std::make_unique<lab::LoadedModel>(std::move(loaded));
-  }
+  lab::SpeculateOptions speculate;
+  if (f.draft != "ngram") speculate.draft = f.draft;
+  SLUICE_ASSIGN(const lab::DraftNeeds needs, lab::draft_needs(f.load, speculate, lab::kBenchDraftExecutors));
+  SLUICE_ASSIGN(lab::LoadedModel target, load_with_progress(f.load, needs));
   std::vector<std::vector<int32_t>> prompts;
   for (const std::string& text : texts) {
     SLUICE_ASSIGN(auto ids, encode(target, text, f.bench.chat));
     if (!ids.empty()) prompts.push_back(std::move(ids));
+  }
+  if (f.load.kv_memory.empty()) {
+    SLUICE_ASSIGN(target, lab::with_bench_cache(target, f.load, needs, prompts, f.bench));
+  }
+  std::unique_ptr<lab::LoadedModel> draft;
+  if (speculate.needs_draft()) {
+    SLUICE_ASSIGN(lab::LoadedModel loaded, lab::load_draft(target, f.load, f.draft));
+    draft = std::make_unique<lab::LoadedModel>(std::move(loaded));
   }
   SLUICE_ASSIGN(const lab::SpeculateReport r, lab::bench_speculate(target, draft.get(), prompts, f.bench));
   if (f.json) print_json(r, target.name);

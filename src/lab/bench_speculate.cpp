@@ -16,10 +16,14 @@ namespace sluice::lab {
 namespace {
 
 constexpr int kRepeats = 15, kContext = 256, kTurns = 3;
+constexpr int kSpareBlocks = 4;   // what a sequence holds beyond its tokens: drafts, and blocks that are given back after a step
 constexpr int kRunsBetween = 4;   // with drafts, between two without
 constexpr double kWorth = 1.05;   // what is less is not worth a second model
 
 struct Counts { uint64_t tried = 0, accepted = 0; };
+
+// Tokens of the longest step whose cost is measured, with those before it.
+int step_context(const SpeculateBenchOptions& o) { return kContext + 1 + (o.drafts.empty() ? 0 : *std::max_element(o.drafts.begin(), o.drafts.end())); }
 
 Counts counts_of(const draft::Speculator* s) {
   Counts out;
@@ -62,6 +66,9 @@ class Bench {
     SLUICE_TRY(make_ways());
     for (const auto& prompt : prompts) SLUICE_TRY(run_prompt(prompt));
     for (const Way& w : ways_) add_row(w);
+    ways_.clear();  // with their executors, whose memory the comparison's may need
+    runner_.reset();
+    for (auto& s : speculators_) s.reset();
     report_.prompts = int(prompts.size());
     if (draft_ && o_.temperature > 0) SLUICE_TRY(compare(prompts));
     advise();
@@ -235,7 +242,25 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   return out;
 }
 
+int bench_blocks(int64_t longest, const SpeculateBenchOptions& o, int block_tokens) {
+  const int64_t tokens = std::max<int64_t>(longest + o.max_tokens, step_context(o));
+  return int((tokens + block_tokens - 1) / block_tokens) + kSpareBlocks;
+}
+
+Result<LoadedModel> with_bench_cache(const LoadedModel& target, LoadOptions load, const DraftNeeds& draft, const std::vector<std::vector<int32_t>>& prompts,
+                                     const SpeculateBenchOptions& o) {
+  size_t longest = 0;
+  for (const auto& p : prompts) longest = std::max(longest, p.size());
+  const int block_tokens = target.device.block_tokens, blocks = std::min(bench_blocks(int64_t(longest), o, block_tokens), target.memory.total_blocks);
+  load.kv_memory = std::to_string(uint64_t(blocks) * uint64_t(block_tokens) * target.memory.kv_bytes_per_token);
+  return reconfigure(target, load, target.memory.available_bytes, draft);
+}
+
 Result<SpeculateReport> bench_speculate(LoadedModel& target, const LoadedModel* draft, const std::vector<std::vector<int32_t>>& prompts, const SpeculateBenchOptions& o) {
+  for (const LoadedModel* m : {static_cast<const LoadedModel*>(&target), draft})
+    if (m && m->scheduler.max_context < step_context(o))
+      return invalid("steps are measured with " + std::to_string(step_context(o)) + " tokens, and " + m->name + " can have " + std::to_string(m->scheduler.max_context) +
+                     " here (--context, --kv-memory)", "--context");
   for (const auto& p : prompts) SLUICE_TRY(sched::Scheduler::fits(target.scheduler, int64_t(p.size()), 2));
   return Bench(target, draft, o).run(prompts);
 }

@@ -46,10 +46,21 @@ struct SpeculateReport {
   std::string advice;
 };
 
+// Executors of the draft model at once, beside one of the target: of the fixed ways and of the adaptive one.
+constexpr int kBenchDraftExecutors = 2;
+
+// Blocks of cache that the bench needs, of either model: it has one sequence at a time, of the longest prompt and its reply, or of the steps whose
+// cost is measured.
+int bench_blocks(int64_t longest_prompt, const SpeculateBenchOptions& options, int block_tokens);
+// The target with a cache of that size, where nobody told another, or of what it has if that is less. draft: as it was loaded with.
+Result<LoadedModel> with_bench_cache(const LoadedModel& target, LoadOptions load, const DraftNeeds& draft, const std::vector<std::vector<int32_t>>& prompts,
+                                     const SpeculateBenchOptions& options);
+
 // Texts of a .txt file (one prompt) or of the "prompt" members of a .jsonl. Errors: kNotFound, kBadFile.
 Result<std::vector<std::string>> read_prompts(const std::string& path);
 
-// draft: null for lookups.
+// draft: null for lookups. Errors: kContextLength where a prompt does not fit; kInvalidArgument where a model's cache is too small for the
+// steps whose cost is measured.
 Result<SpeculateReport> bench_speculate(LoadedModel& target, const LoadedModel* draft, const std::vector<std::vector<int32_t>>& prompts, const SpeculateBenchOptions& options);
 
 }  // namespace sluice::lab
