@@ -154,6 +154,8 @@ std::vector<LinearCase> shapes() {
   for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K})
     for (const auto& [tokens, rows, cols] : {std::tuple{12, 130, 2048}, {32, 257, 512}, {33, 384, 1280}, {64, 40, 2048}, {65, 640, 768}, {128, 256, 1024}, {130, 300, 1536}, {260, 130, 512}})
       cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  // More tiles than a device has processors, of too few columns to be shared: a block has one after another.
+  cases.push_back({WeightType::kQ4_0, 520, 6930, 256, Prologue::kRmsNorm, true, true});
   // Fp8 of one scale a row and of one a block: the same edges, and rows that a library wants and does not.
   for (bool row_scale : {false, true})
     for (int tokens : {1, 2, 3, 8, 9, 17, 40})
@@ -289,7 +291,7 @@ std::vector<GateCase> gate_shapes() {
   };
   for (WeightType type : kAllTypes) add(type, 256, 512);
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) add(type, 64, 64), add(type, 384, 576), add(type, 192, 2048);
-  for (WeightType type : {WeightType::kQ4_0, WeightType::kQ8_0}) add(type, 16 * 32, 1088);
+  for (WeightType type : {WeightType::kQ4_0, WeightType::kQ8_0}) add(type, 16 * 32, 1088), add(type, 320, 256);
   for (bool row_scale : {false, true}) add(WeightType::kFp8_128, 128, 128, row_scale), add(WeightType::kFp8_128, 384, 1152, row_scale);
   return cases;
 }
