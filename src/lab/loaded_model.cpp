@@ -72,12 +72,6 @@ int block_tokens_of(const LoadOptions& o) {
   return o.block_tokens != 0 ? o.block_tokens : type && keys_in_groups(type->keys) ? 4 * kKeyGroup : 16;
 }
 
-LoadOptions draft_options(LoadOptions o) {
-  o.block_tokens = block_tokens_of(o);
-  if (const auto type = find_cache_type(o.kv_type); type && keys_in_groups(type->keys)) o.kv_type = cache_type_name({CacheElement::kInt8, type->values});
-  return o;
-}
-
 int default_step_tokens(bool host, const std::string& objective) { return host ? 512 : objective == "throughput" ? 4096 : 2048; }
 
 int step_tokens(const LoadOptions& o, const kernels::KernelTable& kernels) {

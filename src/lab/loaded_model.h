@@ -94,9 +94,6 @@ Result<CacheType> parse_kv_type(const std::string& text);
 // As the options have it. Errors: kInvalidArgument; kUnsupported naming type and backend.
 Result<CacheType> cache_type_of(const LoadOptions& options, const kernels::KernelTable& kernels);
 int block_tokens_of(const LoadOptions& options);  // as the options and the default have it
-// A draft model's, beside a target with these: rows of int8 in the place of grouped keys, since its rejected drafts go back any number
-// of tokens.
-LoadOptions draft_options(LoadOptions target);
 int default_step_tokens(bool host, const std::string& objective);  // max_step_tokens where nobody says
 int step_tokens(const LoadOptions& options, const kernels::KernelTable& kernels);  // ... as the options and their default have it
 Result<const kernels::KernelTable*> choose_kernels(const LoadOptions& options);

@@ -50,7 +50,7 @@ void add_terms(PlanReport& out, const MemoryPlan& p, const kernels::KernelTable&
 }
 
 Result<DraftNeeds> add_draft(PlanReport& out, const PlanRequest& r, const kernels::KernelTable& table, int vocab) {
-  const LoadOptions o = own_options(r.load, r.draft, vocab);
+  const LoadOptions o = draft_options(r.load, r.draft, vocab);
   SLUICE_ASSIGN(const ModelShape s, read_shape(o, table));
   SLUICE_ASSIGN(const MemoryPlan p, plan_without_cache(s, table, o));
   out.draft_kv_bytes_per_token = p.kv_bytes_per_token;

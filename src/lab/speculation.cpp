@@ -39,8 +39,9 @@ Status check_vocabularies(const LoadedModel& target, const LoadedModel& draft) {
   return {};
 }
 
-LoadOptions own_options(const LoadOptions& target, const std::string& draft, int vocab) {
-  LoadOptions o = draft_options(target);
+LoadOptions draft_options(LoadOptions o, const std::string& draft, int vocab) {
+  o.block_tokens = block_tokens_of(o);
+  if (const auto type = find_cache_type(o.kv_type); type && keys_in_groups(type->keys)) o.kv_type = cache_type_name({CacheElement::kInt8, type->values});
   const bool random = draft.starts_with(kRandom);
   o.model = random ? "" : draft;
   o.random = random ? draft.substr(kRandom.size()) : "";
@@ -63,14 +64,14 @@ Result<DraftNeeds> draft_needs(const LoadOptions& target, const SpeculateOptions
     SLUICE_ASSIGN(const ModelShape shape, read_shape(target, *table));
     vocab = shape.spec.vocab;
   }
-  const LoadOptions o = own_options(target, s.draft, vocab);
+  const LoadOptions o = draft_options(target, s.draft, vocab);
   SLUICE_ASSIGN(const ModelShape shape, read_shape(o, *table));
   SLUICE_ASSIGN(const MemoryPlan p, plan_without_cache(shape, *table, o));
   return draft_needs(p, executors);
 }
 
 Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft, const LoadedModel* loaded) {
-  LoadOptions o = own_options(options, draft, target.model->spec().vocab);
+  LoadOptions o = draft_options(options, draft, target.model->spec().vocab);
   SLUICE_ASSIGN(const auto file, open_weights(o, false));
   SLUICE_ASSIGN(const model::ModelSpec spec, model::read_spec(file->metadata()));
   SLUICE_ASSIGN(const CacheType kv_type, parse_kv_type(o.kv_type));

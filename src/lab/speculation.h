@@ -28,14 +28,15 @@ Status check_speculation(const SpeculateOptions& options);
 // Has the target verify as options say, by its scheduler's options. kUnsupported: by rejection on a device, whose logits stay there.
 Status set_verification(const SpeculateOptions& options, LoadedModel& target);
 
-// Options of the draft model itself: lab::draft_options, and what `draft` names. vocab: the target's, for random weights.
-LoadOptions own_options(const LoadOptions& target, const std::string& draft, int vocab);
+// Options of the draft model that `draft` names, beside a target with these: rows of int8 in the place of grouped keys, since its rejected drafts go
+// back any number of tokens. vocab: the target's, for random weights.
+LoadOptions draft_options(LoadOptions target, const std::string& draft, int vocab);
 // What load_model is to leave of the target's device for so many executors of the draft model; nothing on a host, or where there is none.
 // Errors: as open_weights and plan_memory.
 Result<DraftNeeds> draft_needs(const LoadOptions& target, const SpeculateOptions& options, int executors = 1);
 DraftNeeds draft_needs(const MemoryPlan& without_cache, int executors);  // by the draft model's own plan
 
-// A draft model beside its target: same device and threads, own_options. Its cache has room for the tokens of the target's: on a host within
+// A draft model beside its target: same device and threads, draft_options. Its cache has room for the tokens of the target's: on a host within
 // a quarter of what is free, on a device as the target's plan left it, which so wants draft_needs. loaded: its weights, where they are there.
 // Errors: as load_model; kUnsupported where the two vocabularies differ in a token that both have, naming it.
 Result<LoadedModel> load_draft(const LoadedModel& target, const LoadOptions& options, const std::string& draft, const LoadedModel* loaded = nullptr);

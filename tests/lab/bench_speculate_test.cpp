@@ -4,18 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "tests/lab/tiny_load.h"
 
 namespace sluice::lab {
 namespace {
-
-LoadOptions tiny() {
-  LoadOptions o;
-  o.random = "llama-tiny";
-  o.threads = 2;
-  o.max_sequences = 4;
-  o.context = 512;
-  return o;
-}
 
 TEST(BenchSpeculate, BlocksHoldThePromptItsReplyAndTheStepsThatAreMeasured) {
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
@@ -33,7 +25,7 @@ TEST(BenchSpeculate, BlocksHoldThePromptItsReplyAndTheStepsThatAreMeasured) {
 }
 
 TEST(BenchSpeculate, ItRunsInACacheOfWhatItNeeds) {
-  const LoadOptions load = tiny();
+  const LoadOptions load = tiny_load();
   auto whole = load_model(load, nullptr);
   ASSERT_TRUE(whole.ok());
   SpeculateBenchOptions o;
@@ -59,7 +51,7 @@ TEST(BenchSpeculate, ItRunsInACacheOfWhatItNeeds) {
 }
 
 TEST(BenchSpeculate, ACacheTooSmallForTheStepsIsAnError) {
-  LoadOptions load = tiny();
+  LoadOptions load = tiny_load();
   load.kv_memory = "64KiB";
   auto target = load_model(load, nullptr);
   ASSERT_TRUE(target.ok());

@@ -116,7 +116,7 @@ struct Device {
   LoadOptions options;
   Device() { table.host_memory = false; }
   static Result<ModelShape> parse(const char* text) { return parse_shape(text, 16, false); }
-  DraftNeeds needs(int executors = 1) const { return draft_needs(*plan_without_cache(draft, table, draft_options(options)), executors); }
+  DraftNeeds needs(int executors = 1) const { return draft_needs(*plan_without_cache(draft, table, draft_options(options, "small.gguf", 0)), executors); }
   Result<MemoryPlan> plan(uint64_t available, const DraftNeeds& n) const { return plan_memory(target.weights, target.spec, table, options, available, n); }
 };
 
@@ -164,10 +164,10 @@ TEST(CacheShare, AHostLeavesNothing) {
   SpeculateOptions s;
   s.draft = "random:llama-tiny";
   EXPECT_EQ(draft_needs(o, s)->kv_bytes_per_token, 0u);
-  EXPECT_EQ(own_options(o, s.draft, 700).random, "llama-tiny");
-  EXPECT_EQ(own_options(o, s.draft, 700).random_vocab, 700);
-  EXPECT_EQ(own_options(o, "small.gguf", 700).model, "small.gguf");
-  EXPECT_EQ(own_options(o, "small.gguf", 700).random, "");
+  EXPECT_EQ(draft_options(o, s.draft, 700).random, "llama-tiny");
+  EXPECT_EQ(draft_options(o, s.draft, 700).random_vocab, 700);
+  EXPECT_EQ(draft_options(o, "small.gguf", 700).model, "small.gguf");
+  EXPECT_EQ(draft_options(o, "small.gguf", 700).random, "");
 }
 
 }  // namespace

@@ -7,24 +7,15 @@
 
 #include "lab/bench_speculate.h"
 #include "model/random_model.h"
+#include "tests/lab/tiny_load.h"
 
 namespace sluice::lab {
 namespace {
 
-LoadOptions tiny() {
-  LoadOptions o;
-  o.random = "llama-tiny";
-  o.threads = 2;
-  o.max_sequences = 4;
-  o.context = 512;
-  o.kv_memory = "16MiB";
-  return o;
-}
-
 TEST(Oracle, AsManyDraftsStandAsAreAskedFor) {
-  auto target = load_model(tiny(), nullptr);
+  auto target = load_model(tiny_load("16MiB"), nullptr);
   ASSERT_TRUE(target.ok());
-  auto draft = load_draft(*target, tiny(), "random:llama-tiny");
+  auto draft = load_draft(*target, tiny_load("16MiB"), "random:llama-tiny");
   ASSERT_TRUE(draft.ok()) << draft.error().message;
   for (const double right : {0.5, 0.8, 1.0}) {
     SpeculateBenchOptions o;
@@ -41,12 +32,12 @@ TEST(Oracle, AsManyDraftsStandAsAreAskedFor) {
 }
 
 TEST(Oracle, ADraftOfRandomWeightsHasTheTargetsVocabulary) {
-  auto target = load_model(tiny(), nullptr);
+  auto target = load_model(tiny_load("16MiB"), nullptr);
   ASSERT_TRUE(target.ok());
-  auto draft = load_draft(*target, tiny(), "random:llama-135m");
+  auto draft = load_draft(*target, tiny_load("16MiB"), "random:llama-135m");
   ASSERT_TRUE(draft.ok()) << draft.error().message;
   EXPECT_EQ(draft->model->spec().vocab, target->model->spec().vocab);
-  EXPECT_EQ(load_draft(*target, tiny(), "random:llama-0b").error().field, "--random");
+  EXPECT_EQ(load_draft(*target, tiny_load("16MiB"), "random:llama-0b").error().field, "--random");
   EXPECT_FALSE(model::make_random_model({.shape = "llama-tiny", .vocab = 300}).ok());
 }
 

@@ -1,4 +1,5 @@
 #include "lab/planner.h"
+#include "lab/speculation.h"
 
 #include <gtest/gtest.h>
 
@@ -59,8 +60,8 @@ TEST(Planner, AnInt4CachesBytesCountTheOpenGroup) {
   EXPECT_EQ(block_tokens_of(o), 16);
   o.kv_type = "int4";
   EXPECT_EQ(block_tokens_of(o), 64);
-  EXPECT_EQ(draft_options(o).kv_type, "int8/int4");
-  EXPECT_EQ(draft_options(o).block_tokens, 64);
+  EXPECT_EQ(draft_options(o, "small.gguf", 0).kv_type, "int8/int4");
+  EXPECT_EQ(draft_options(o, "small.gguf", 0).block_tokens, 64);
 }
 
 TEST(Planner, CacheTypesHaveNames) {
