@@ -9,7 +9,7 @@ namespace sluice::exec {
 namespace {
 
 constexpr int kSlots = 2;
-constexpr int kMostRecorded = 256;  // sequences; longer steps hide the launches of their kernels, and padding would cost them more
+constexpr int kMostRecorded = 256;  // tokens; longer steps hide the launches of their kernels, and padding would cost them more
 
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
@@ -128,11 +128,17 @@ DeviceExecutor::~DeviceExecutor() {
   model_->kernels().destroy(context_);
 }
 
-bool DeviceExecutor::decodes_only(const sched::BatchPlan& plan) const {
-  const int n = plan.num_sequences();
+DeviceExecutor::Size DeviceExecutor::recorded_size(const sched::BatchPlan& plan) const {
+  const model::ModelSpec& s = model_->spec();
+  const int n = plan.num_sequences(), tokens = plan.num_tokens(), padded = padded_sequences(n), each = tokens / std::max(n, 1);
   const int most = std::min({activations_.max_rows, activations_.max_tokens, kMostRecorded});
-  if (plan.num_tokens() != n || int(plan.rows.size()) != n || padded_sequences(n) > most) return false;
-  return std::all_of(plan.rows.begin(), plan.rows.end(), [](const sched::OutputRow& r) { return r.samples; });
+  if (!options_.graphs || model_->kernels().host_memory || n == 0 || int(plan.rows.size()) != tokens || padded * each > most) return {};
+  if (each > 1 && (each > options_.block_tokens || each * (s.q_heads / s.kv_heads) > kernels::kRecordedRows)) return {};
+  for (int i = 0; i < n; ++i)
+    if (plan.query_begin[size_t(i)] != i * each) return {};
+  for (int i = 0; i < tokens; ++i)
+    if (!plan.rows[size_t(i)].samples || plan.rows[size_t(i)].token_row != i) return {};
+  return {padded, each};
 }
 
 Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
@@ -145,14 +151,14 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
     for (int s = 0; s < plan.num_sequences(); ++s) touch_ahead_->reach(plan.block_ids[size_t(plan.block_begin[size_t(s) + 1]) - 1]);  // the newest of its blocks
   slot.num_logprobs.clear();
   for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
-  const bool recordable = options_.graphs && !model_->kernels().host_memory && decodes_only(plan);
-  const int sequences = recordable ? padded_sequences(plan.num_sequences()) : plan.num_sequences();
-  if (!slot.plan.fill(plan, sequences, options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
+  const Size size = recorded_size(plan);
+  const bool recordable = size.first > 0;
+  if (!slot.plan.fill(plan, recordable ? size.first : plan.num_sequences(), options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
   slot.plan.send(context_);
   copy_blocks(plan);
   const bool distributions = RowDistributions::wanted(plan);
   SLUICE_CHECK(!distributions || model_->kernels().host_memory);
-  if (recordable) run_recorded(index, sequences, slot, before);
+  if (recordable) run_recorded(index, size, slot, before);
   else run(slot.plan.view(), slot, before, distributions ? &plan : nullptr);
   model_->kernels().mark(context_, index);
   ++submitted_;
@@ -182,14 +188,14 @@ void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before, c
 }
 
 // The first step of a kind runs as it is, so that whatever kernels load or tune on first use stays out of the recording.
-void DeviceExecutor::run_recorded(int index, int sequences, Slot& slot, const Slot& before) {
+void DeviceExecutor::run_recorded(int index, Size size, Slot& slot, const Slot& before) {
   const kernels::KernelTable& table = model_->kernels();
-  Recorded& r = recorded_[{index, sequences}];
+  Recorded& r = recorded_[{index, size}];
   if (r.graph && r.base != slot.plan.base()) {
     table.destroy_graph(context_, r.graph);
     r.graph = nullptr;
   }
-  if (!r.graph && !seen_.insert(sequences).second && table.begin_graph(context_)) {
+  if (!r.graph && !seen_.insert(size).second && table.begin_graph(context_)) {
     run(slot.plan.view(), slot, before);
     r.graph = table.end_graph(context_);
     r.base = slot.plan.base();

@@ -1,8 +1,8 @@
 // DeviceExecutor: a model on one device - cache memory, activations, steps in flight. Owns its kernels::Context (workers,
 // scratch). On a device a step is one upload, a forward pass, sampling where the logits are, and tokens that the sampler writes
 // to the host's memory. Two steps may be in flight: their arrays and results have places of their own, and a token that the
-// earlier one draws is read from device memory. Steps in which every sequence decodes one token are padded to a few sizes and
-// recorded: from the second step of a size on, a slot's first one records it, and later ones launch what was recorded.
+// earlier one draws is read from device memory. Steps in which every sequence decodes, or verifies as many drafts as the others, are padded to a
+// few sizes and recorded: from the second step of a size on, a slot's first one records it, and later ones launch what was recorded.
 #pragma once
 #include <map>
 #include <memory>
@@ -79,7 +79,9 @@ class DeviceExecutor final : public Executor {
     kernels::BackendBuffer results, top;   // staging: what the sampler leaves for the host
     std::vector<int32_t> num_logprobs;     // of the plan's rows
   };
-  // A recorded step of so many sequences in one slot.
+  // The size of a recorded step: padded sequences, and tokens of each.
+  using Size = std::pair<int, int>;
+  // A recorded step of a size in one slot.
   struct Recorded {
     kernels::Graph* graph = nullptr;
     const void* base = nullptr;            // of the plan's memory then
@@ -87,10 +89,11 @@ class DeviceExecutor final : public Executor {
 
   static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   void make_caches();
-  bool decodes_only(const sched::BatchPlan& plan) const;
+  // The size to record a step as; {0, 0}: it is run as it is.
+  Size recorded_size(const sched::BatchPlan& plan) const;
   // plan: where its rows' distributions are wanted (a host's alone), else null.
   void run(const PlanView& view, Slot& slot, const Slot& before, const sched::BatchPlan* plan = nullptr);
-  void run_recorded(int index, int sequences, Slot& slot, const Slot& before);
+  void run_recorded(int index, Size size, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
   Error fault(const char* what) const;
 
@@ -106,8 +109,8 @@ class DeviceExecutor final : public Executor {
   uint64_t submitted_ = 0, collected_ = 0;
   RowDistributions distributions_;
   std::vector<float> downloaded_;           // logits of a device
-  std::map<std::pair<int, int>, Recorded> recorded_;  // by slot and padded number of sequences
-  std::set<int> seen_;                      // padded numbers of sequences that a recordable step has had
+  std::map<std::pair<int, Size>, Recorded> recorded_;  // by slot and size
+  std::set<Size> seen_;                     // that a recordable step has had
   Status ready_;
 };
 

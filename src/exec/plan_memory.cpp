@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/result.h"
 #include "sample/sampler.h"
 
 namespace sluice::exec {
@@ -67,15 +68,15 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
     row.changes_end = int32_t(changes_.size());
     rows_.push_back(row);
   }
-  const int pads = padded - plan.num_sequences();
-  const Layout at(plan.num_tokens() + pads, padded, int(plan.rows.size()) + pads, int(plan.block_ids.size()) + pads, changes_.size());
+  const int pads = padded - plan.num_sequences(), more = pads > 0 ? pads * (plan.num_tokens() / plan.num_sequences()) : 0;
+  const Layout at(plan.num_tokens() + more, padded, int(plan.rows.size()) + more, int(plan.block_ids.size()) + pads, changes_.size());
   if (!reserve(at.end)) return false;
   for (sample::SampleRow& row : rows_) {
     row.changes_begin += int32_t(at.changes / sizeof(sample::LogitChange));
     row.changes_end += int32_t(at.changes / sizeof(sample::LogitChange));
   }
-  put_arrays(plan, at, padded, pad_block);
-  put_rows(plan, at, padded);
+  put_arrays(plan, at, pad_block);
+  put_rows(plan, at);
   used_ = at.end;
   query_begin_ = at.query_begin;
   kv_len_ = at.kv_len;
@@ -95,8 +96,8 @@ bool PlanMemory::fill(const sched::BatchPlan& plan, int padded, int32_t pad_bloc
   return true;
 }
 
-void PlanMemory::put_arrays(const sched::BatchPlan& plan, const Layout& at, int padded, int32_t pad_block) {
-  const int S = plan.num_sequences(), T = plan.num_tokens(), pads = padded - S;
+void PlanMemory::put_arrays(const sched::BatchPlan& plan, const Layout& at, int32_t pad_block) {
+  const int S = plan.num_sequences(), T = plan.num_tokens(), pads = at.sequences - S;
   const auto ints = [&](size_t offset, const std::vector<int32_t>& from) {
     auto* to = reinterpret_cast<int32_t*>(at_host_ + offset);
     std::copy(from.begin(), from.end(), to);
@@ -109,23 +110,27 @@ void PlanMemory::put_arrays(const sched::BatchPlan& plan, const Layout& at, int 
   int32_t* kv_len = ints(at.kv_len, plan.kv_len);
   int32_t* block_begin = ints(at.block_begin, plan.block_begin);
   int32_t* block_ids = ints(at.block_ids, plan.block_ids);
-  for (int i = 0; i < pads; ++i) {
+  const int each = pads > 0 ? (at.tokens - T) / pads : 0;
+  SLUICE_CHECK(each <= plan.block_tokens);
+  for (int i = 0; i < at.tokens - T; ++i) {
     ids[i] = 0;
-    positions[i] = 0;
-    sequence_of[i] = S + i;
-    query_begin[i] = T + i + 1;
-    kv_len[i] = 1;
+    positions[i] = i % each;
+    sequence_of[i] = S + i / each;
+  }
+  for (int i = 0; i < pads; ++i) {
+    query_begin[i] = T + (i + 1) * each;
+    kv_len[i] = each;
     block_begin[i] = int32_t(plan.block_ids.size()) + i + 1;
     block_ids[i] = pad_block;
   }
 }
 
-void PlanMemory::put_rows(const sched::BatchPlan& plan, const Layout& at, int padded) {
+void PlanMemory::put_rows(const sched::BatchPlan& plan, const Layout& at) {
   auto* token_rows = reinterpret_cast<int32_t*>(at_host_ + at.token_rows);
   for (const sched::OutputRow& r : plan.rows) *token_rows++ = r.token_row;
   auto* rows = reinterpret_cast<sample::SampleRow*>(at_host_ + at.sample_rows);
   rows = std::copy(rows_.begin(), rows_.end(), rows);
-  for (int i = 0; i < padded - plan.num_sequences(); ++i) {
+  for (int i = 0; i < at.tokens - plan.num_tokens(); ++i) {
     token_rows[i] = plan.num_tokens() + i;
     rows[i] = {};
   }

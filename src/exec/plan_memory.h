@@ -26,9 +26,9 @@ class PlanMemory {
   explicit PlanMemory(const kernels::KernelTable& kernels);
   bool ok() const { return host_.ok() && device_.ok(); }
 
-  // Lays out the plan for `padded` sequences (at least the plan's). Those beyond the plan's are of one token each, in block
-  // `pad_block`, and sampled too; only plans of one token and one row a sequence are padded. vocab bounds the tokens of
-  // changes. False: the device has no room.
+  // Lays out the plan for `padded` sequences (at least the plan's). Those beyond the plan's have as many tokens as each of these, in block
+  // `pad_block`, which all are sampled; only plans whose sequences have equally many tokens, a block's at most, and a row for each are padded.
+  // vocab bounds the tokens of changes. False: the device has no room.
   bool fill(const sched::BatchPlan& plan, int padded, int32_t pad_block, int vocab);
   // Queues the copy to the device, beside the kernels of the step before.
   void send(kernels::Context* context) const;
@@ -41,8 +41,8 @@ class PlanMemory {
  private:
   struct Layout;
   bool reserve(size_t bytes);
-  void put_arrays(const sched::BatchPlan& plan, const Layout& at, int padded, int32_t pad_block);
-  void put_rows(const sched::BatchPlan& plan, const Layout& at, int padded);
+  void put_arrays(const sched::BatchPlan& plan, const Layout& at, int32_t pad_block);
+  void put_rows(const sched::BatchPlan& plan, const Layout& at);
 
   const kernels::KernelTable* kernels_;
   kernels::BackendBuffer host_, device_;

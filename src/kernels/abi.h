@@ -27,6 +27,9 @@ struct Context;
 // A recorded sequence of calls; see KernelTable::begin_graph.
 struct Graph;
 constexpr int kMaxMarks = 4;
+// A recorded step has new lengths each time it runs, so attention must not choose by what the host knows of them. It does not where each sequence has
+// up to so many tokens times query heads of a KV head, or one token.
+constexpr int kRecordedRows = 32;
 
 // Activations: an array of float32 or, where KernelTable::activations says so, of f16 or bf16. Rows of the latter are at
 // multiples of 16 bytes. float pointers convert, and host backends know nothing else.

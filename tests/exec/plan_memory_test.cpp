@@ -66,6 +66,36 @@ TEST(PlanMemory, PadsWithSequencesOfOneToken) {
   EXPECT_NE(memory.describe().find("1/17"), std::string::npos);
 }
 
+// Sequences that verify: what stands for others has as many tokens.
+TEST(PlanMemory, PadsWithSequencesOfAsManyTokens) {
+  Decode d;
+  sched::BatchPlan& p = d.plan;
+  p.token_ids = {9, 8, 7, -1, 5, 4};
+  p.positions = {4, 5, 6, 16, 17, 18};
+  p.sequence_of = {0, 0, 0, 1, 1, 1};
+  p.query_begin = {0, 3, 6};
+  p.kv_len = {7, 19};
+  const std::vector<sched::OutputRow> rows = p.rows;
+  p.rows.clear();
+  for (int i = 0; i < 6; ++i) {
+    p.rows.push_back(rows[size_t(i / 3)]);
+    p.rows.back().token_row = i;
+  }
+  PlanMemory memory(*kernels::reference_kernels());
+  ASSERT_TRUE(memory.fill(p, 4, 99, 50));
+  const PlanView& v = memory.view();
+  const auto list = [](const int32_t* at, int n) { return std::vector<int32_t>(at, at + n); };
+  EXPECT_EQ(v.batch.num_tokens, 12);
+  EXPECT_EQ(v.num_rows, 12);
+  EXPECT_EQ(list(v.batch.positions, 12), (std::vector<int32_t>{4, 5, 6, 16, 17, 18, 0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(list(v.batch.sequence_of, 12), (std::vector<int32_t>{0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3}));
+  EXPECT_EQ(list(v.batch.query_begin, 5), (std::vector<int32_t>{0, 3, 6, 9, 12}));
+  EXPECT_EQ(list(v.batch.kv_len, 4), (std::vector<int32_t>{7, 19, 3, 3}));
+  EXPECT_EQ(list(v.batch.block_begin, 5), (std::vector<int32_t>{0, 1, 3, 4, 5}));
+  EXPECT_EQ(list(v.batch.block_ids, 5), (std::vector<int32_t>{30, 31, 32, 99, 99}));
+  EXPECT_EQ(list(v.token_rows, 12), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+}
+
 // What a recording read must be found there by the next plan of as many sequences, whatever its lengths and changes.
 TEST(PlanMemory, PlacesDependOnTheNumberOfSequencesAlone) {
   Decode a, b;

@@ -14,6 +14,7 @@ void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept;
 // Tensor cores over f16 and bf16 caches, head sizes 64, 80, 96, 128, 256. Sequences of few rows (tokens times query heads
 // of a KV head) go one way, the others another; each leaves the other's tokens alone.
 constexpr int kFewRows = 32;
+static_assert(kFewRows >= kRecordedRows);
 bool tensor_cores_take(const AttentionArgs& a) noexcept;
 // append: done by the same kernel; null: it is done. Heads are as rope_vectors_take wants them.
 // most_rows: of the sequences of few rows, at most.
