@@ -14,9 +14,9 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-// Where the library is not faster: few tokens, and inputs that leave room for two kernels' blocks in a processor's shared memory.
+// Where the library is not faster: few tokens, and inputs that are not much longer than what shared memory holds.
 constexpr int kOwnTokens = 8;
-constexpr size_t kOwnInputs = 32 * 1024;
+constexpr size_t kOwnInputs = 128 * 1024;
 // Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on the library is so much faster that it makes up for
 // expanding them.
 constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 2048;

@@ -1,5 +1,5 @@
 // Products of f16, bf16 and fp8 weights with few tokens (row_weights.cuh): what decoding does, so the weights' bytes are all that counts. There is a
-// block a processor and room for the next kernel's beside it, which can so load its first weights while this one works.
+// block a processor, and room beside it for attention's or a norm's, while which it loads its first weights.
 #include <algorithm>
 
 #include "kernels/cuda/launch.cuh"
@@ -11,11 +11,13 @@ namespace {
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
 constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared memory; more are read from memory as they are used
+// What a block takes of shared memory at least: more than half, so that no processor has two of these kernels' blocks while another has none. A block has at most so much.
+constexpr size_t kMoreThanHalf = 112 * 1024, kMostShared = 226 * 1024;
 
-// Registers: two blocks of few tokens leave room for a small kernel's between them, such as attention of one sequence.
-template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk>
-__global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_tiles == 1 ? kIsCode<W> ? 96 : 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
-  using F = RowWeights<W, column_tiles, parts, by_chunk>;
+// Registers: a block of few tokens leaves room for a small kernel's, such as attention of one sequence.
+template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk, int row_tiles>
+__global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_tiles == 1 && row_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
+  using F = RowWeights<W, column_tiles, parts, by_chunk, row_tiles>;
   extern __shared__ __align__(128) uint8_t dynamic[];
   let_next_begin();
   uint8_t* const ring = ring_of_warp<F>(dynamic);
@@ -35,29 +37,45 @@ __global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_
   if (threadIdx.x == 0) tiles.leave();
 }
 
-template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk>
+template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk, int row_tiles>
 void launch_few_as(CudaContext* c, FewArgs a, size_t inputs) {
   a.tickets = next_tickets(c);
-  const auto kernel = few_kernel<W, column_tiles, parts, in_shared, by_chunk>;
-  const size_t shared = kRingBytes<RowWeights<W, column_tiles, parts, by_chunk>> + (in_shared ? inputs : 0);
+  const auto kernel = few_kernel<W, column_tiles, parts, in_shared, by_chunk, row_tiles>;
+  const size_t shared = std::max(kMoreThanHalf, kRingBytes<RowWeights<W, column_tiles, parts, by_chunk, row_tiles>> + (in_shared ? inputs : 0));
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
   note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(blocks)), kFewThreads, shared, kernel, a));
 }
 
+// The first tile behind each output's.
+void count_tiles(FewArgs& a, int rows) {
+  int tiles = 0;
+  for (int i = 0; i < a.p.outputs; ++i) a.tile_end[i] = tiles += (a.p.out[i].rows + rows - 1) / rows;
+  if (a.p.gate != Gate::kNone) a.tile_end[0] = a.tile_end[1] = (a.p.out[0].rows + rows / 2 - 1) / (rows / 2);
+}
+
 template <class W, int column_tiles, int parts, bool by_chunk>
-void launch_few(CudaContext* c, const FewArgs& a) {
-  const size_t inputs = RowWeights<W, column_tiles, parts, by_chunk>::input_bytes(a.p.tokens, a.p.cols);
-  if (inputs <= kInputBytes) launch_few_as<W, column_tiles, parts, true, by_chunk>(c, a, inputs);
-  else launch_few_as<W, column_tiles, parts, false, by_chunk>(c, a, inputs);
+void launch_few(CudaContext* c, FewArgs a) {
+  using F = RowWeights<W, column_tiles, parts, by_chunk, 1>;
+  const size_t inputs = F::input_bytes(a.p.tokens, a.p.cols);
+  const auto rounds = [&](int rows) {
+    count_tiles(a, rows);
+    return (a.tile_end[a.p.outputs - 1] + c->processors - 1) / c->processors;
+  };
+  // A tile of codes has half the bytes, and what is done once a tile counts twice: two at a time, where that leaves no processor with more of them.
+  if constexpr (kIsCode<W> && column_tiles == 1 && !by_chunk) {
+    using Two = RowWeights<W, column_tiles, parts, by_chunk, 2>;
+    const bool fits = kRingBytes<Two> + inputs + 2 * sizeof(typename Two::Fold) <= kMostShared;
+    if (const int one = rounds(F::kRows); fits && 2 * rounds(Two::kRows) <= one) return launch_few_as<W, column_tiles, parts, true, by_chunk, 2>(c, a, inputs);
+  }
+  count_tiles(a, F::kRows);
+  if (inputs <= kInputBytes) launch_few_as<W, column_tiles, parts, true, by_chunk, 1>(c, a, inputs);
+  else launch_few_as<W, column_tiles, parts, false, by_chunk, 1>(c, a, inputs);
 }
 
 template <class W, int parts, bool by_chunk = false>
 void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   FewArgs f{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
-  int tiles = 0;
-  for (int i = 0; i < p.outputs; ++i) f.tile_end[i] = tiles += (p.out[i].rows + kTileRows - 1) / kTileRows;
-  if (p.gate != Gate::kNone) f.tile_end[0] = f.tile_end[1] = (p.out[0].rows + kTileRows / 2 - 1) / (kTileRows / 2);
   if (a.prologue == Prologue::kNone && a.x.type == dtype_of<HalfOf<W>>() && a.x_stride == p.cols && p.tokens <= 8 && parts == 1) {
     f.inputs = a.x.data;
     return launch_few<W, 1, parts, by_chunk>(c, f);

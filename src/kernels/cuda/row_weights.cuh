@@ -9,13 +9,14 @@
 
 namespace sluice::kernels::cuda {
 
-constexpr int kTileRows = 16;
+constexpr int kTileRows = 16;      // of the tensor cores' left factor; a tile of a product is one or two of these
 constexpr int kLine = 128;         // bytes of a row in a chunk
 // Columns of a chunk of weights W: f16, bf16, or codes of e4m3, which are multiplied as f16.
 template <class W> constexpr int kChunk = kLine / sizeof(W);
 constexpr int kPad = 32;          // halves after a row of inputs in shared memory: neighbours start half the banks apart
 
-// A tile's place: an output and its first row. Under a gate: the first one, and eight rows of each.
+// A tile's place: an output and its first row. Under a gate: the first one, and half of the rows of each.
+template <int rows>
 struct Tile {
   const Output* out;
   int row;
@@ -25,30 +26,31 @@ struct Tile {
     while (i + 1 < a.p.outputs && tile >= a.tile_end[i]) ++i;
     gated = a.p.gate != Gate::kNone;
     out = &a.p.out[i];
-    row = (tile - (i ? a.tile_end[i - 1] : 0)) * (gated ? kTileRows / 2 : kTileRows);
+    row = (tile - (i ? a.tile_end[i - 1] : 0)) * (gated ? rows / 2 : rows);
   }
-  __device__ const Output& of(int r) const { return out[gated && r >= kTileRows / 2 ? 1 : 0]; }
+  __device__ const Output& of(int r) const { return out[gated && r >= rows / 2 ? 1 : 0]; }
   // Row r of the tile in its output, the last one in place of those past the end.
-  __device__ int row_of(int r) const { return min(row + (gated ? r % (kTileRows / 2) : r), out->rows - 1); }
+  __device__ int row_of(int r) const { return min(row + (gated ? r % (rows / 2) : r), out->rows - 1); }
   __device__ const uint8_t* weights(int r) const { return of(r).weight + size_t(row_of(r)) * out->row_bytes; }
 };
 
-// A lane's pieces of a tile's rows: of chunk 0, of rows lane / 8 and every fourth after it. A chunk in the ring is 16 rows of 128 bytes;
+// A lane's pieces of a tile's rows: of chunk 0, of rows lane / 8 and every fourth after it. A chunk in the ring is the tile's rows of 128 bytes;
 // 16-byte piece c of row r is at r * 128 + (c ^ r % 2 * 4) * 16, so that the fragments' reads meet no bank twice.
+template <int tile_rows>
 struct TileRows {
-  const uint8_t* rows[4];
+  const uint8_t* rows[tile_rows / 4];
   __device__ void enter(const FewArgs& a, int index) {
-    const Tile tile(a, index);
+    const Tile<tile_rows> tile(a, index);
     const int lane = threadIdx.x % 32;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) rows[i] = tile.weights(4 * i + lane / 8) + lane % 8 * 16;
+    for (int i = 0; i < tile_rows / 4; ++i) rows[i] = tile.weights(4 * i + lane / 8) + lane % 8 * 16;
   }
   // Starts copying a chunk to the warp's part of a slot: whole lines of memory at a time.
   __device__ void copy(uint32_t slot, int chunk, uint64_t once) const {
     const int lane = threadIdx.x % 32;
     const uint32_t to = slot + lane / 8 * 128 + (lane % 8 ^ lane / 8 % 2 * 4) * 16;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) copy_once(to + i * 512, rows[i] + size_t(chunk) * kLine, once);
+    for (int i = 0; i < tile_rows / 4; ++i) copy_once(to + i * 512, rows[i] + size_t(chunk) * kLine, once);
   }
 };
 
@@ -116,7 +118,7 @@ __device__ inline void multiply_chunk(float sums[column_tiles][2][4], const uint
 // The scales of a lane's two rows in each chunk, of fp8 with one a chunk: fetched a chunk ahead.
 struct ChunkScales {
   float next[2];
-  __device__ void fetch(const Tile& tile, int cols, int col) {
+  __device__ void fetch(const Tile<kTileRows>& tile, int cols, int col) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int r = int(threadIdx.x) % 32 / 4 + 8 * i, each = tile.out->scale_cols;
@@ -126,13 +128,17 @@ struct ChunkScales {
 };
 
 // W: f16, bf16 or e4m3. column_tiles: of 8 tokens. parts: of an input, whose sum it is. by_chunk: fp8 has a scale a row and chunk; else one a row.
-template <class W, int column_tiles, int parts, bool by_chunk>
+// row_tiles: of 16 rows, one or two.
+template <class W, int column_tiles, int parts, bool by_chunk, int row_tiles>
 struct RowWeights {
   using H = HalfOf<W>;
-  static constexpr int kDepth = 5, kSlotBytes = kTileRows * kLine;
+  static constexpr int kRows = row_tiles * kTileRows, kSlotBytes = kRows * kLine;
+  // Deeper, the ring holds up the inputs of the product itself and of the kernels that run beside it.
+  static constexpr int kDepth = row_tiles == 1 ? 5 : 3;
+  static_assert(row_tiles == 1 || !by_chunk);
   static constexpr bool kScaled = kIsCode<W> && !by_chunk;
-  using Rows = TileRows;
-  using Fold = float[kFewWarps][8 * column_tiles][kTileRows + 1];
+  using Rows = TileRows<kRows>;
+  using Fold = float[kFewWarps][8 * column_tiles][kRows + 1];
   __host__ __device__ static constexpr int steps(int cols) { return cols / kChunk<W>; }
 
   // [parts][T][pitch], in shared memory or (inputs of the arguments) where they are.
@@ -185,11 +191,11 @@ struct RowWeights {
     }
     template <class Walk>
     __device__ void leave(const FewArgs& a, int index, Walk& walk, Fold& fold) {
-      float sums[column_tiles][2][4] = {};
-      const Tile tile(a, index);
+      float sums[row_tiles][column_tiles][2][4] = {};
+      const Tile<kRows> tile(a, index);
       ChunkScales scales;
       const int begin = few_warp() * kChunk<W>;
-      if (by_chunk && begin < a.p.cols) scales.fetch(tile, a.p.cols, begin);
+      if constexpr (by_chunk) if (begin < a.p.cols) scales.fetch(tile, a.p.cols, begin);
       for (int col = begin; col < a.p.cols; col += kFewWarps * kChunk<W>) {
         ring_wait<RowWeights>();
         __syncwarp();
@@ -199,15 +205,16 @@ struct RowWeights {
         next_.load(in_, part_stride_, following < a.p.cols ? following : begin);
         if constexpr (by_chunk) {
           const float by[2] = {scales.next[0], scales.next[1]};
-          if (following < a.p.cols) scales.fetch(tile, a.p.cols, following);
+          if constexpr (row_tiles == 1) if (following < a.p.cols) scales.fetch(tile, a.p.cols, following);
           float some[column_tiles][2][4] = {};
           multiply_chunk<W, column_tiles, parts>(some, weights, now);
 #pragma unroll
           for (int j = 0; j < column_tiles; ++j)
 #pragma unroll
-            for (int i = 0; i < 4; ++i) sums[j][0][i] = fmaf(some[j][0][i] + some[j][1][i], by[i / 2], sums[j][0][i]);
+            for (int i = 0; i < 4; ++i) sums[0][j][0][i] = fmaf(some[j][0][i] + some[j][1][i], by[i / 2], sums[0][j][0][i]);
         } else {
-          multiply_chunk<W, column_tiles, parts>(sums, weights, now);
+#pragma unroll
+          for (int r = 0; r < row_tiles; ++r) multiply_chunk<W, column_tiles, parts>(sums[r], weights + r * kTileRows * kLine, now);
         }
         __syncwarp();  // all have read what is overwritten now
         walk.copy(shared_address(weights));
@@ -215,10 +222,12 @@ struct RowWeights {
       }
       const int lane = threadIdx.x % 32;
 #pragma unroll
-      for (int j = 0; j < column_tiles; ++j) {
+      for (int r = 0; r < row_tiles; ++r)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) fold[few_warp()][8 * j + lane % 4 * 2 + i % 2][lane / 4 + i / 2 * 8] = sums[j][0][i] + sums[j][1][i];
-      }
+        for (int j = 0; j < column_tiles; ++j)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            fold[few_warp()][8 * j + lane % 4 * 2 + i % 2][r * kTileRows + lane / 4 + i / 2 * 8] = sums[r][j][0][i] + sums[r][j][1][i];
     }
 
    private:
@@ -231,15 +240,16 @@ struct RowWeights {
 
   // What a thread stores of a tile is a row of it and a token; under a gate, half of the threads have a row of both weights.
   struct Store {
-    Tile tile;
+    static_assert(8 * column_tiles * kRows <= kFewThreads);
+    Tile<kRows> tile;
     int row, token;
     bool there;
     float start = 0, scale = 1, up_scale = 1;  // read long before they are used
     __device__ Store(const FewArgs& a, int index) : tile(a, index) {
-      const int r = int(threadIdx.x) % kTileRows;
-      token = int(threadIdx.x) / kTileRows, row = tile.row + r;
+      const int r = int(threadIdx.x) % kRows;
+      token = int(threadIdx.x) / kRows, row = tile.row + r;
       const Output& o = *tile.out;
-      there = token < a.p.tokens && row < o.rows && !(tile.gated && r >= kTileRows / 2);
+      there = token < a.p.tokens && row < o.rows && !(tile.gated && r >= kRows / 2);
       if (!there) return;
       if (kScaled) {
         scale = o.scales[row];
@@ -261,7 +271,7 @@ struct RowWeights {
         return;
       }
 #pragma unroll
-      for (int i = 0; i < kFewWarps; ++i) up += fold[i][token][r + kTileRows / 2];
+      for (int i = 0; i < kFewWarps; ++i) up += fold[i][token][r + kRows / 2];
       store_element(o.y, o.y_type, size_t(token) * o.y_stride + row, gated(a.p.gate, v * scale, up * up_scale));
     }
   };
