@@ -23,10 +23,13 @@ function(sluice_layer name)
   target_link_libraries(sluice_${name} ${scope} ${ARG_DEPS} ${ARG_LIBS} Threads::Threads)
 endfunction()
 
-# sluice_table(LAYER FOLDER TYPE PREFIX HEADER NAMESPACE): generates FOLDER_table(), the list of every `const TYPE PREFIX_file`
-# in LAYER/FOLDER/*.cpp. The file name is the registration. Call before sluice_layer(LAYER).
+# sluice_table(LAYER FOLDER TYPE PREFIX HEADER NAMESPACE): generates FOLDER_table() (of a path, its last folder), the list of every `const TYPE PREFIX_file`
+# in LAYER/FOLDER/*.cpp. The file name is the registration. Call before sluice_layer(LAYER). A last argument: their extension, if it is another.
 function(sluice_table layer folder type prefix header namespace)
-  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${folder}/*.cpp)
+  cmake_path(GET folder FILENAME name)
+  set(extension cpp ${ARGN})
+  list(GET extension -1 extension)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${layer}/${folder}/*.${extension})
   set(externs "")
   set(entries "")
   foreach(file ${files})
@@ -34,13 +37,13 @@ function(sluice_table layer folder type prefix header namespace)
     string(APPEND externs "extern const ${type} ${prefix}_${stem};\n")
     string(APPEND entries "      &${prefix}_${stem},\n")
   endforeach()
-  set(out ${CMAKE_BINARY_DIR}/generated/${layer}_${folder}_table.cpp)
+  set(out ${CMAKE_BINARY_DIR}/generated/${layer}_${name}_table.cpp)
   file(CONFIGURE OUTPUT ${out} CONTENT
-"// Generated from src/${layer}/${folder}/*.cpp by cmake/layers.cmake.
+"// Generated from src/${layer}/${folder}/*.${extension} by cmake/layers.cmake.
 #include \"${header}\"
 namespace ${namespace} {
 ${externs}
-std::span<const ${type}* const> ${folder}_table() {
+std::span<const ${type}* const> ${name}_table() {
   static const ${type}* const kTable[] = {
 ${entries}  };
   return kTable;

@@ -2,10 +2,14 @@
 # with its own flags; the choice is made by cpuid at run time. No contraction: a fused multiply-add is written as one.
 # The CUDA backend is one folder of two: kernels/cuda where there is a toolkit, else kernels/cuda_absent, which says so.
 if(SLUICE_CUDA)
+  sluice_table(kernels cuda/tiled TiledType tiled kernels/cuda/tiled.h sluice::kernels::cuda cu)
   sluice_layer(kernels DEPS base tensor quant sample LIBS CUDA::cudart_static EXCLUDE cuda_absent cuda)
   # Objects of their own, so that they can be compiled alone.
   file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
-  add_library(sluice_cuda OBJECT ${cuda_sources})
+  file(GLOB tiled_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/tiled/*.cu)
+  # Eight kernels a type, of which a process runs one or two types': a third of their size when packed.
+  set_source_files_properties(${tiled_sources} PROPERTIES COMPILE_OPTIONS --compress-mode=size)
+  add_library(sluice_cuda OBJECT ${cuda_sources} ${tiled_sources})
   target_link_libraries(sluice_cuda PRIVATE sluice_base sluice_tensor sluice_quant sluice_sample CUDA::cudart_static)
   target_sources(sluice_kernels PRIVATE $<TARGET_OBJECTS:sluice_cuda>)
   # The sampler's floats are those of the host's.

@@ -1,4 +1,4 @@
-// Weights of every type as float, eight neighbours at a time, bit for bit what quant/formats gives: products and sums are
+// Weights of every type in file layout as float, eight neighbours at a time, bit for bit what quant/formats gives: products and sums are
 // rounded one by one (__fmul_rn, __fadd_rn), never fused. Layouts: the GGUF specification. Rows start at even addresses.
 #pragma once
 #include <cuda_bf16.h>

@@ -1,10 +1,12 @@
 // Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
 // else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
-// types: few tokens by linear_quant.cu, up to a few thousand by linear_quant_many.cu, more by the library from rows that are expanded to f16. Everything else in linear_float.cu: few tokens in float32, many in tf32. A deterministic context takes the ways in which a
-// token's result depends on its own inputs alone, whatever the number of tokens.
+// types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh, more by the library from rows that are expanded to f16. Everything
+// else by linear_float.cuh: few tokens in float32, many in tf32. A deterministic context takes the ways in which a token's result depends on its own inputs alone,
+// whatever the number of tokens.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_context.h"
+#include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
@@ -24,45 +26,63 @@ constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 2048;
 constexpr int kScaledTokens = 512;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
 
-__global__ void prologue_kernel(LinearArgs a, int cols, float* inputs, int stride) {
-  const float* x = static_cast<const float*>(a.x.data) + size_t(blockIdx.x) * a.x_stride;
-  float* y = inputs + size_t(blockIdx.x) * stride;
+// order: column k is the prologue's column order[k]; null: k. Columns from `cols` on are zeros.
+template <class Y>
+__global__ void prologue_kernel(LinearArgs a, int cols, const int32_t* order, Y* inputs, int stride) {
+  const size_t x = size_t(blockIdx.x) * a.x_stride;
+  Y* y = inputs + size_t(blockIdx.x) * stride;
   float factor = 1;
   if (a.prologue == Prologue::kRmsNorm) {
     double sum = 0;
-    for (int k = threadIdx.x; k < cols; k += blockDim.x) sum += double(x[k]) * x[k];
+    for (int k = threadIdx.x; k < cols; k += blockDim.x) {
+      const double v = element_of(a.x, x + k);
+      sum += v * v;
+    }
     factor = float(1.0 / sqrt(block_sum(sum) / cols + a.eps));
   }
   for (int k = threadIdx.x; k < stride; k += blockDim.x) {
     float v = 0;
     if (k < cols) {
-      v = x[k];
+      const int from = order ? order[k] : k;
+      v = element_of(a.x, x + from);
       switch (a.prologue) {
         case Prologue::kNone: break;
-        case Prologue::kRmsNorm: v = v * factor * (a.norm_weight ? a.norm_weight[k] : 1.0f); break;
-        case Prologue::kSiluMul: v = v / (1.0f + expf(-v)) * x[cols + k]; break;
+        case Prologue::kRmsNorm: v = v * factor * (a.norm_weight ? a.norm_weight[from] : 1.0f); break;
+        case Prologue::kSiluMul: v = v / (1.0f + expf(-v)) * element_of(a.x, x + cols + from); break;
         case Prologue::kGeluMul: {  // 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which cancels nothing
           const float u = 0.7978845608028654f * (v + 0.044715f * v * v * v);
-          v = v / (1.0f + expf(-2.0f * u)) * x[cols + k];
+          v = v / (1.0f + expf(-2.0f * u)) * element_of(a.x, x + cols + from);
           break;
         }
       }
     }
-    y[k] = v;
+    y[k] = from_float<Y>(v);
   }
 }
 
-// Float inputs: x itself where the prologue is none and rows are whole groups, else prepared ones in scratch memory.
+// Float inputs: x itself where there is nothing to do and rows are whole groups, else prepared ones in scratch memory.
 struct FloatInputs {
   const float* x;
   int stride;
 };
-FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols) {
-  if (a.prologue == Prologue::kNone && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0)
+FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols, const int32_t* order) {
+  if (a.prologue == Prologue::kNone && !order && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0)
     return {a.x.floats(), a.x_stride};
   const int stride = (cols + kGroup - 1) / kGroup * kGroup;
-  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, c->inputs, stride);
+  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, order, c->inputs, stride);
   return {c->inputs, stride};
+}
+
+// Inputs of a tiled type in the order that its columns want, as f16 with the prologue done: what any of the ways takes as it lies.
+LinearArgs in_order(CudaContext* c, const LinearArgs& a, int cols, const int32_t* order) {
+  auto* to = reinterpret_cast<__half*>(c->inputs);
+  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, order, to, cols);
+  LinearArgs ready = a;
+  ready.x = {to, DType::kF16};
+  ready.x_stride = cols;
+  ready.prologue = Prologue::kNone;
+  ready.out[0].weight.input_order = nullptr;
+  return ready;
 }
 
 bool rows_are_aligned(const LinearArgs& a) {
@@ -102,7 +122,7 @@ void multiply_codes(CudaContext* c, const Product& p, const LinearArgs& a) {
 
 void expand(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) {
   if (is_fp8(type)) expand_fp8(c, o, cols, begin, end, to);
-  else expand_tiles(c, type, o, cols, begin, end, to);
+  else find_tiled(type)->expand(c, o, cols, begin, end, to);
 }
 // The library's products of a quantised weight, which is expanded to f16 some rows at a time.
 void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
@@ -144,12 +164,15 @@ Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned
 }
 
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
+  const int32_t* order = a.out[0].weight.input_order;
+  const TiledType* tiled = find_tiled(type);
+  if (order && tiled && !c->deterministic) return multiply(c, type, p, in_order(c, a, p.cols, order));
   const bool floats = a.x.type == DType::kF32;
-  switch (way_of(c, type, p, !floats || rows_are_aligned(a), floats)) {
+  switch (order ? Way::kRows : way_of(c, type, p, !floats || rows_are_aligned(a), floats)) {
     case Way::kFew: return multiply_few(c, type, p, a);
     case Way::kCodes: return multiply_codes(c, p, a);
-    case Way::kQuant: return multiply_quant(c, type, p, a);
-    case Way::kQuantMany: return multiply_quant_many(c, type, p, a);
+    case Way::kQuant: return tiled->few(c, p, a);
+    case Way::kQuantMany: return tiled->many(c, p, a);
     case Way::kExpanded: return multiply_expanded(c, type, p, a);
     case Way::kLibrary: {
       const Halves in = half_inputs(c, type, a, p.cols);
@@ -158,9 +181,10 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
     }
     case Way::kRows: case Way::kTiles: break;
   }
-  const FloatInputs in = float_inputs(c, a, p.cols);
-  if (c->deterministic || p.tokens <= kFewTokens) multiply_rows(c, type, p, in.x, in.stride);
-  else multiply_tiles(c, type, p, in.x, in.stride);
+  const FloatInputs in = float_inputs(c, a, p.cols, order);
+  const FloatProducts ways = float_products(type);
+  if (c->deterministic || p.tokens <= kFewTokens) ways.rows(c, p, in.x, in.stride);
+  else ways.tiles(c, p, in.x, in.stride);
 }
 
 // Outputs whose weights and results lie side by side are one: fewer and larger products.
@@ -173,7 +197,8 @@ bool continues(const Output& o, const Output& next) {
 
 size_t row_bytes_of(WeightType type, int cols) {
   if (is_fp8(type)) return size_t(cols);
-  return is_tiled(type) ? tile_bytes(type, cols) / kUnitRows : quant::row_bytes(*quant::find_format(type), size_t(cols));
+  if (const TiledType* t = find_tiled(type)) return t->tile_bytes(cols) / kUnitRows;
+  return quant::row_bytes(*quant::find_format(type), size_t(cols));
 }
 Output output_of(const LinearOutput& o) {
   const PackedWeight& w = o.weight;
@@ -207,7 +232,7 @@ DType activations(const Context* context, const PackedWeight& w, int num_tokens)
 // Where a kernel for few tokens makes the product, and what follows takes halves.
 bool gates(const Context* context, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept {
   const auto* c = static_cast<const CudaContext*>(context);
-  if (c->deterministic || gate.type != up.type || gate.rows != up.rows || gate.cols != up.cols || gate.scale_cols != up.scale_cols || gate.rows % kUnitRows != 0) return false;
+  if (c->deterministic || gate.type != up.type || gate.rows != up.rows || gate.cols != up.cols || gate.scale_cols != up.scale_cols || gate.rows % kUnitRows != 0 || gate.input_order != up.input_order || (gate.input_order && !is_tiled(gate.type))) return false;
   const Product both{num_tokens, gate.cols, 2, {output_of({gate, nullptr, {}, 0, false}), output_of({up, nullptr, {}, 0, false})}, Gate::kSilu};
   const Product after{num_tokens, down.cols, 1, {output_of({down, nullptr, {}, down.rows, true})}};
   const Way makes = way_of(c, gate.type, both, true, true), reads = way_of(c, down.type, after, true, false);
@@ -221,6 +246,7 @@ bool gates(const Context* context, const PackedWeight& gate, const PackedWeight&
 void linear(Context* context, const LinearArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_tokens <= 0 || a.num_outputs <= 0 || !begin(c)) return;
+  if (orders_differ(a)) return one_output_at_a_time(context, a, linear);
   for (int i = 0; i < a.num_outputs;) {
     const WeightType type = a.out[i].weight.type;
     const Product p = product_of(a, i);

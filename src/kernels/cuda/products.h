@@ -38,11 +38,14 @@ struct FewArgs {
   int* tickets;
 };
 
-// float32: a warp an output row, the same order of folding for any number of tokens. x: float rows, zeros up to a multiple of 32.
-void multiply_rows(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
-
-// tf32: tiles of 64 x 64 on tensor cores, weights decoded into shared memory. x as above.
-void multiply_tiles(CudaContext* c, WeightType type, const Product& p, const float* x, int x_stride) noexcept;
+// Products that any type has. x: float rows, zeros up to a multiple of 32.
+struct FloatProducts {
+  // float32: a warp an output row, the same order of folding for any number of tokens.
+  void (*rows)(CudaContext* c, const Product& p, const float* x, int x_stride) noexcept;
+  // tf32: tiles of 64 x 64 on tensor cores, weights decoded into shared memory.
+  void (*tiles)(CudaContext* c, const Product& p, const float* x, int x_stride) noexcept;
+};
+FloatProducts float_products(WeightType type) noexcept;
 
 // The next pair of tickets (tickets.cuh).
 int* next_tickets(CudaContext* c) noexcept;
@@ -53,15 +56,6 @@ int* next_tickets(CudaContext* c) noexcept;
 constexpr int kFewTokens = 16;
 bool few_takes(WeightType type, const Product& p) noexcept;
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
-
-// Tiled types (tiled.h), a few tokens, near memory bandwidth: inputs rounded to f16, weights as they are, sums in float32. Any
-// number of tokens is taken in groups whose inputs fit shared memory; quant_passes is how many.
-int quant_passes(const Product& p) noexcept;
-void multiply_quant(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
-// The same for some dozens of tokens and more (many_tiles.cuh): weights scaled to f16 in registers.
-void multiply_quant_many(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
-// Rows [begin, end) of a tiled weight as f16 rows of cols, at `to`; begin is a multiple of 16.
-void expand_tiles(CudaContext* c, WeightType type, const Output& o, int cols, int begin, int end, void* to) noexcept;
 
 // fp8 rows [begin, end) as f16 rows of cols, at `to`.
 void expand_fp8(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept;

@@ -1,4 +1,4 @@
-// Devices, memory, contexts and the table. Weights keep the file's own layout (packing copies rows) or lie in tiles (tiled.h).
+// Devices, memory, contexts and the table. Weights of plain floats keep the file's own layout (packing copies rows), quantised ones lie in tiles (tiled.h).
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -204,23 +204,14 @@ const char* fault_text(CudaContext* c) {
   return c->error_text;
 }
 
-// The types of decode.cuh: any other is refused where a model is loaded.
-static bool has_kernels(WeightType type) {
-  switch (type) {
-    case WeightType::kF32: case WeightType::kF16: case WeightType::kBF16: case WeightType::kQ4_0: case WeightType::kQ4_1: case WeightType::kQ5_0:
-    case WeightType::kQ5_1: case WeightType::kQ8_0: case WeightType::kQ4_K: case WeightType::kQ5_K: case WeightType::kQ6_K: case WeightType::kFp8_32:
-    case WeightType::kFp8_64: case WeightType::kFp8_128: return true;
-    default: return false;
-  }
-}
-
 size_t packed_bytes(WeightType type, int rows, int cols) noexcept {
   const quant::WeightFormat* f = quant::find_format(type);
-  return f && has_kernels(type) && cols % f->block_elements == 0 ? packed_offset(type, rows, cols, rows) : 0;
+  const bool has_kernels = f && (is_tiled(type) || is_fp8(type) || f->block_elements == 1);
+  return has_kernels && cols % f->block_elements == 0 ? packed_offset(type, rows, cols, rows) : 0;
 }
 
 void pack(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept {
-  if (is_tiled(type)) return pack_tiles(type, rows, cols, src, dst, row_begin, row_end);
+  if (const TiledType* t = find_tiled(type)) return t->pack(rows, cols, src, dst, row_begin, row_end);
   const size_t row = quant::row_bytes(*quant::find_format(type), size_t(cols)), at = row * size_t(row_begin);
   if (is_fp8(type)) {
     const auto* from = static_cast<const uint8_t*>(src) + at;
@@ -233,7 +224,7 @@ void pack(WeightType type, int rows, int cols, const void* src, void* dst, int r
 }
 
 size_t packed_offset(WeightType type, int, int cols, int row) noexcept {
-  if (is_tiled(type)) return size_t((row + kUnitRows - 1) / kUnitRows) * tile_bytes(type, cols);
+  if (const TiledType* t = find_tiled(type)) return size_t((row + kUnitRows - 1) / kUnitRows) * t->tile_bytes(cols);
   if (is_fp8(type)) return size_t(row) * size_t(cols);
   return size_t(row) * quant::row_bytes(*quant::find_format(type), size_t(cols));
 }

@@ -1,49 +1,48 @@
-// How quantised weights lie in device memory: tiles of 16 rows, one after the other; a tile is a row of units of 128 columns,
-// all that a warp needs for 16 x 128 in one stretch:
-//   pieces  16 bytes a lane and piece, in the order of the tensor cores' left factor. Lane l has rows g = l / 4 and g + 8 and of
-//           each 16 columns four, which the factor wants of it: 2 (l % 4), its neighbour, and those that are 8 further on.
-//           A 4-bit word has four elements of both rows, an 8-bit word two.
-//   scales  for each g, of both rows: 16 bytes, a second 16 or 8 or 4, by type.
-// Columns are padded to whole units and rows to whole tiles with weights of zero. Bytes are those of the file but for Q4_K's
-// scales, of 8 bits instead of 6. The idea of storing weights in fragment order is Marlin's (Frantar and others, arXiv 2408.11743).
+// Types whose weights lie in tiles (tiled_codes.h) and the kernels for them. A type is one if tiled/ has a file of its name, which makes a TiledType of
+// the struct that says how it is packed and read (tiled_products.cuh).
 #pragma once
-#include <cstddef>
+#include <span>
 
-#include "tensor/dtype.h"
-
-#ifdef __CUDACC__
-#define SLUICE_ANYWHERE __host__ __device__
-#else
-#define SLUICE_ANYWHERE
-#endif
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/tiled_codes.h"
 
 namespace sluice::kernels::cuda {
 
-constexpr int kUnitCols = 128, kUnitRows = 16;
+struct TiledType {
+  WeightType type;
+  int unit_bytes;  // a multiple of 16
+  // Rows [row_begin, row_end) of a matrix in file layout into its tiles; row_begin is a multiple of 16. Any thread.
+  void (*pack)(int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+  // Rows of x and the norm's weights are at multiples of 16 bytes. A few tokens, near memory bandwidth: inputs rounded to f16, weights as they are, sums in
+  // float32. Any number of tokens is taken, in groups whose inputs fit shared memory (quant_passes).
+  void (*few)(CudaContext* c, const Product& p, const LinearArgs& a) noexcept;
+  // The same for some dozens of tokens and more (many_tiles.cuh): weights scaled to f16 in registers.
+  void (*many)(CudaContext* c, const Product& p, const LinearArgs& a) noexcept;
+  // Rows [begin, end) as f16 rows of cols, at `to`; begin is a multiple of 16.
+  void (*expand)(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept;
+  FloatProducts floats;
 
-// Of 16-byte pieces a lane, and bytes of scales for each pair of rows. 0 pieces: the type is stored as the file has it.
-SLUICE_ANYWHERE constexpr int unit_pieces(WeightType t) {
-  switch (t) {
-    case WeightType::kQ4_0: case WeightType::kQ4_1: case WeightType::kQ4_K: return 2;
-    case WeightType::kQ6_K: return 3;
-    case WeightType::kQ8_0: return 4;
-    default: return 0;
-  }
-}
-SLUICE_ANYWHERE constexpr int unit_scales(WeightType t) {
-  switch (t) {
-    case WeightType::kQ4_1: return 32;  // four blocks: d of both rows; then m
-    case WeightType::kQ4_K: return 24;  // four blocks: scale of both rows, then minimum; then d and dmin of both rows
-    case WeightType::kQ6_K: return 20;  // eight blocks of 16: scale of both rows; then d of both rows
-    default: return 16;                 // four blocks: d of both rows
-  }
-}
-SLUICE_ANYWHERE constexpr bool is_tiled(WeightType t) { return unit_pieces(t) != 0; }
-SLUICE_ANYWHERE constexpr int unit_bytes(WeightType t) { return unit_pieces(t) * 512 + 8 * unit_scales(t); }
-SLUICE_ANYWHERE constexpr int units_of(int cols) { return (cols + kUnitCols - 1) / kUnitCols; }
-SLUICE_ANYWHERE constexpr size_t tile_bytes(WeightType t, int cols) { return size_t(units_of(cols)) * size_t(unit_bytes(t)); }
+  size_t tile_bytes(int cols) const { return size_t(units_of(cols)) * size_t(unit_bytes); }
+};
 
-// Rows [row_begin, row_end) of a matrix in file layout into its tiles; row_begin is a multiple of 16. Any thread.
-void pack_tiles(WeightType type, int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
+std::span<const TiledType* const> tiled_table();        // every file of tiled/
+const TiledType* find_tiled(WeightType type) noexcept;  // nullptr: the type is none
+inline bool is_tiled(WeightType type) noexcept { return find_tiled(type) != nullptr; }
+
+// Inputs of `few` in shared memory: rows of f16 and the sums of each 32 columns of each token, whether a type needs them or not, so that passes are the same
+// for all.
+constexpr int kFragmentTokens = 8;
+constexpr int kFragmentPad = 32;  // halves after a row of inputs: neighbours start half the banks apart
+SLUICE_ANYWHERE constexpr size_t fragment_bytes(int tokens, int cols) {
+  const size_t padded = size_t(units_of(cols)) * kUnitCols;
+  return (size_t(tokens) * (padded + kFragmentPad) * 2 + padded / 32 * kFragmentTokens * sizeof(float) + 127) / 128 * 128;
+}
+constexpr int tokens_a_pass(int cols) {
+  constexpr size_t kMostBytes = 96 * 1024;
+  int tokens = kFragmentTokens;
+  while (tokens > 1 && fragment_bytes(tokens, cols) > kMostBytes) --tokens;
+  return tokens;
+}
+constexpr int quant_passes(const Product& p) { return (p.tokens + tokens_a_pass(p.cols) - 1) / tokens_a_pass(p.cols); }
 
 }  // namespace sluice::kernels::cuda

@@ -1,0 +1,102 @@
+// Tiles of the CUDA backend on the host: packed, and read again by the code that its kernels read them with, they are the file's weights to the bit.
+#include <gtest/gtest.h>
+
+#include "kernels/cuda/tiled/q4_0.h"
+#include "kernels/cuda/tiled/q4_1.h"
+#include "kernels/cuda/tiled/q4_k.h"
+#include "kernels/cuda/tiled/q5_0.h"
+#include "kernels/cuda/tiled/q5_1.h"
+#include "kernels/cuda/tiled/q5_k.h"
+#include "kernels/cuda/tiled/q6_k.h"
+#include "kernels/cuda/tiled/q8_0.h"
+#include "kernels/cuda/tiled_pack.h"
+#include "kernels/cuda/tiled_read.h"
+#include "lab/on_backend.h"
+
+namespace sluice::kernels::cuda {
+namespace {
+
+template <class T>
+class Tiled : public testing::Test {};
+using Types = testing::Types<TiledQ4_0, TiledQ4_1, TiledQ5_0, TiledQ5_1, TiledQ8_0, TiledQ4_K, TiledQ5_K, TiledQ6_K>;
+TYPED_TEST_SUITE(Tiled, Types);
+
+struct Tiles {
+  std::vector<uint8_t> file, packed;
+  std::vector<float> want;
+};
+// Packed in two parts into memory that was not zero.
+template <class T>
+Tiles pack(int rows, int cols, uint64_t seed) {
+  Rng rng(seed);
+  Tiles t;
+  t.file = lab::random_weight(rng, T::kType, rows, cols);
+  t.want = lab::decode_weight(T::kType, t.file, rows, cols);
+  t.packed.assign(tile_bytes<T>(cols) * size_t((rows + kUnitRows - 1) / kUnitRows), 0xFF);
+  pack_tiles<T>(rows, cols, t.file.data(), t.packed.data(), kUnitRows, rows);
+  pack_tiles<T>(rows, cols, t.file.data(), t.packed.data(), 0, kUnitRows);
+  return t;
+}
+
+TYPED_TEST(Tiled, AreTheFilesWeights) {
+  const int block = quant::find_format(TypeParam::kType)->block_elements;
+  for (int cols : {block, 3 * block, 5 * block}) {
+    const int rows = 39;
+    const Tiles t = pack<TypeParam>(rows, cols, uint64_t(cols));
+    for (int row = 0; row < rows; ++row)
+      for (int k = 0; k < cols; k += 8) {
+        float got[8];
+        tiled8<TypeParam>(t.packed.data(), cols, row, k, got);
+        ASSERT_EQ(std::memcmp(got, &t.want[size_t(row) * size_t(cols) + size_t(k)], sizeof got), 0) << "row " << row << ", column " << k << " of " << cols;
+      }
+  }
+}
+
+// Past the last row and column.
+TYPED_TEST(Tiled, AreFilledUpWithZeros) {
+  const int rows = 17, cols = quant::find_format(TypeParam::kType)->block_elements;
+  const Tiles t = pack<TypeParam>(rows, cols, 1);
+  const int padded = units_of(cols) * kUnitCols;
+  for (int row = 0; row < 2 * kUnitRows; ++row)
+    for (int k = 0; k < padded; k += 8) {
+      if (row < rows && k < cols) continue;
+      float got[8];
+      tiled8<TypeParam>(t.packed.data(), cols, row, k, got);
+      for (float v : got) ASSERT_EQ(v, 0) << "row " << row << ", column " << k;
+    }
+}
+
+// A lane's words of a product are those of the tensor cores' left factor of 16 x 16, and scales what the layout says.
+TYPED_TEST(Tiled, LieInFragmentOrder) {
+  using T = TypeParam;
+  const int cols = std::max(256, quant::find_format(T::kType)->block_elements);
+  const Tiles t = pack<T>(kUnitRows + 1, cols, 2);
+  for (int unit = 0; unit < cols / kUnitCols; ++unit)
+    for (int lane = 0; lane < 32; ++lane)
+      for (int half = 0; half < kUnitHalves; ++half) {
+        const LaneInMemory<T> in{t.packed.data() + unit * kUnitBytes<T>, lane};
+        uint32_t a[4];
+        T::left(in, half, a);
+        for (int p = 0; p < 4; ++p)
+          for (int i = 0; i < 2; ++i) {
+            const int row = lane / 4 + 8 * (p % 2), column = unit * kUnitCols + half * 16 + lane % 4 * 2 + p / 2 * 8 + i;
+            float v = T::scale(in, half, p % 2) * half_bits(a[p] >> 16 * i);
+            if constexpr (T::kHasMin) v -= T::min(in, half, p % 2);
+            ASSERT_EQ(v, t.want[size_t(row) * size_t(cols) + size_t(column)]) << "lane " << lane << ", half " << half << ", pair " << p;
+            if constexpr (T::kFileHalves) {
+              ASSERT_EQ(half_bits(in.scale(T::scale_word(half)) >> 16 * (p % 2)), T::scale(in, half, p % 2));
+              if constexpr (T::kHasMin) { ASSERT_EQ(-half_bits(in.scale(T::min_word(half)) >> 16 * (p % 2)), T::min(in, half, p % 2)); }
+            }
+          }
+      }
+}
+
+// Copies of 16 bytes want units and what is in them to lie so.
+TYPED_TEST(Tiled, HaveUnitsOfWholeCopies) {
+  EXPECT_EQ(kUnitBytes<TypeParam> % 16, 0);
+  EXPECT_EQ(TypeParam::kScaleBytes % 4, 0);
+  EXPECT_EQ(TypeParam::kGroup % 16, 0);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::cuda
