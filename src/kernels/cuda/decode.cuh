@@ -1,5 +1,5 @@
 // Weights of every type in file layout as float, eight neighbours at a time, bit for bit what quant/formats gives: products and sums are
-// rounded one by one (__fmul_rn, __fadd_rn), never fused. Layouts: the GGUF specification. Rows start at even addresses.
+// rounded one by one (__fmul_rn, __fadd_rn), never fused. Layouts: the GGUF specification. Rows start at even addresses, but those of grouped integers.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -178,6 +178,27 @@ struct Decoder<WeightType::kQ6_K> {
   }
 };
 
+// Grouped integers (quant/side_blocks.h).
+template <int bits, int unit>
+struct Integers {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t *b = row + size_t(k / unit) * (3 + unit * bits / 8), *codes = b + 3 + k % unit * bits / 8;
+    const float scale = __half2float(__ushort_as_half(static_cast<unsigned short>(b[0] | b[1] << 8)));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int code = bits == 8 ? codes[i] : codes[i / 2] >> i % 2 * 4 & 15;
+      w[i] = __fmul_rn(scale, float(code - int(b[2])));
+    }
+  }
+};
+template <> struct Decoder<WeightType::kInt4_32> : Integers<4, 32> {};
+template <> struct Decoder<WeightType::kInt4_64> : Integers<4, 64> {};
+template <> struct Decoder<WeightType::kInt4_128> : Integers<4, 128> {};
+template <> struct Decoder<WeightType::kInt8_32> : Integers<8, 32> {};
+template <> struct Decoder<WeightType::kInt8_64> : Integers<8, 64> {};
+template <> struct Decoder<WeightType::kInt8_128> : Integers<8, 128> {};
+
 // FP8 as files have it (quant/side_blocks.h): a float32 scale before the codes that share it.
 template <int unit>
 struct Fp8Block {
@@ -220,6 +241,12 @@ void with_type(WeightType type, Fn fn) {
     case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
     case WeightType::kQ5_K: return fn.template operator()<WeightType::kQ5_K>();
     case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
+    case WeightType::kInt4_32: return fn.template operator()<WeightType::kInt4_32>();
+    case WeightType::kInt4_64: return fn.template operator()<WeightType::kInt4_64>();
+    case WeightType::kInt4_128: return fn.template operator()<WeightType::kInt4_128>();
+    case WeightType::kInt8_32: return fn.template operator()<WeightType::kInt8_32>();
+    case WeightType::kInt8_64: return fn.template operator()<WeightType::kInt8_64>();
+    case WeightType::kInt8_128: return fn.template operator()<WeightType::kInt8_128>();
     case WeightType::kFp8_32: return fn.template operator()<WeightType::kFp8_32>();
     case WeightType::kFp8_64: return fn.template operator()<WeightType::kFp8_64>();
     case WeightType::kFp8_128: return fn.template operator()<WeightType::kFp8_128>();
