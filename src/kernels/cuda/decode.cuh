@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "quant/codebook.h"
 #include "tensor/dtype.h"
 
 namespace sluice::kernels::cuda {
@@ -178,6 +179,41 @@ struct Decoder<WeightType::kQ6_K> {
   }
 };
 
+// Blocks of 32 whose 4 bits stand for a value of the codebook.
+__device__ inline void codebook_eight(const uint8_t* nibbles, int k, float d, float w[8]) {
+  constexpr auto four = [](int from) {
+    uint32_t v = 0;
+    for (int i = 0; i < 4; ++i) v |= uint32_t(uint8_t(quant::kNonLinear4[from + i])) << 8 * i;
+    return v;
+  };
+  constexpr uint32_t k0 = four(0), k4 = four(4), k8 = four(8), k12 = four(12);
+  uint32_t q[2];
+  bytes8(nibbles + k % 16, q);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t v = uint32_t(byte_of(q, i)) >> (k % 32 / 16 * 4) & 15, word = v < 4 ? k0 : v < 8 ? k4 : v < 12 ? k8 : k12;
+    w[i] = __fmul_rn(d, float(int8_t(word >> 8 * (v % 4))));
+  }
+}
+template <>
+struct Decoder<WeightType::kIQ4_NL> {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t* b = row + size_t(k / 32) * 18;
+    codebook_eight(b + 2, k, half_at(b), w);
+  }
+};
+// Eight such in one block, with a scale of 6 bits less 32 each.
+template <>
+struct Decoder<WeightType::kIQ4_XS> {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t* b = row + size_t(k / 256) * 136;
+    const int g = k % 256 / 32, scale = ((b[4 + g / 2] >> g % 2 * 4 & 15) | (b[2 + g / 4] >> g % 4 * 2 & 3) << 4) - 32;
+    codebook_eight(b + 8 + 16 * g, k, __fmul_rn(half_at(b), float(scale)), w);
+  }
+};
+
 // Grouped integers (quant/side_blocks.h).
 template <int bits, int unit>
 struct Integers {
@@ -241,6 +277,8 @@ void with_type(WeightType type, Fn fn) {
     case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
     case WeightType::kQ5_K: return fn.template operator()<WeightType::kQ5_K>();
     case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();
+    case WeightType::kIQ4_NL: return fn.template operator()<WeightType::kIQ4_NL>();
+    case WeightType::kIQ4_XS: return fn.template operator()<WeightType::kIQ4_XS>();
     case WeightType::kInt4_32: return fn.template operator()<WeightType::kInt4_32>();
     case WeightType::kInt4_64: return fn.template operator()<WeightType::kInt4_64>();
     case WeightType::kInt4_128: return fn.template operator()<WeightType::kInt4_128>();
