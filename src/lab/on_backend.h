@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -202,17 +201,11 @@ inline void share_scales(WeightType type, int rows, int cols, std::vector<uint8_
     for (size_t at = block; at < row; at += block) std::memcpy(file.data() + r * row + at, file.data() + r * row, 4);
 }
 
-// Devices may have no kernels for these, and then say so where a model is loaded.
-inline bool lacks(const KernelTable& t, WeightType type) {
-  constexpr WeightType kHostOnly[] = {WeightType::kQ2_K, WeightType::kQ3_K, WeightType::kIQ4_NL, WeightType::kIQ4_XS};
-  const bool may = is_grouped(type) || is_fp8(type) || std::find(std::begin(kHostOnly), std::end(kHostOnly), type) != std::end(kHostOnly);
-  return may && !t.host_memory && t.packed_bytes(type, 16, 256) == 0;
-}
-
 constexpr WeightType kAllTypes[] = {WeightType::kF32, WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0,
                                     WeightType::kQ4_1, WeightType::kQ5_0, WeightType::kQ5_1, WeightType::kQ8_0,
                                     WeightType::kQ2_K, WeightType::kQ3_K, WeightType::kQ4_K, WeightType::kQ5_K, WeightType::kQ6_K,
-                                    WeightType::kIQ4_NL, WeightType::kIQ4_XS, WeightType::kInt4_32, WeightType::kInt4_64, WeightType::kInt4_128, WeightType::kInt8_32, WeightType::kInt8_64, WeightType::kInt8_128,
+                                    WeightType::kIQ4_NL, WeightType::kIQ4_XS, WeightType::kInt4_32, WeightType::kInt4_64, WeightType::kInt4_128,
+                                    WeightType::kInt8_32, WeightType::kInt8_64, WeightType::kInt8_128,
                                     WeightType::kFp8_32, WeightType::kFp8_64, WeightType::kFp8_128};
 
 }  // namespace sluice::lab

@@ -4,6 +4,8 @@
 #include "kernels/cuda/tiled/groups.h"
 #include "kernels/cuda/tiled/iq4_nl.h"
 #include "kernels/cuda/tiled/iq4_xs.h"
+#include "kernels/cuda/tiled/q2_k.h"
+#include "kernels/cuda/tiled/q3_k.h"
 #include "kernels/cuda/tiled/q4_0.h"
 #include "kernels/cuda/tiled/q4_1.h"
 #include "kernels/cuda/tiled/q4_k.h"
@@ -21,7 +23,7 @@ namespace {
 
 template <class T>
 class Tiled : public testing::Test {};
-using Types = testing::Types<TiledQ4_0, TiledQ4_1, TiledQ5_0, TiledQ5_1, TiledQ8_0, TiledQ4_K, TiledQ5_K, TiledQ6_K, TiledIQ4_NL, TiledIQ4_XS,
+using Types = testing::Types<TiledQ4_0, TiledQ4_1, TiledQ5_0, TiledQ5_1, TiledQ8_0, TiledQ2_K, TiledQ3_K, TiledQ4_K, TiledQ5_K, TiledQ6_K, TiledIQ4_NL, TiledIQ4_XS,
                              TiledGroups<WeightType::kInt4_32, 4, 32>, TiledGroups<WeightType::kInt4_64, 4, 64>, TiledGroups<WeightType::kInt4_128, 4, 128>,
                              TiledGroups<WeightType::kInt8_32, 8, 32>, TiledGroups<WeightType::kInt8_64, 8, 64>, TiledGroups<WeightType::kInt8_128, 8, 128>>;
 TYPED_TEST_SUITE(Tiled, Types);

@@ -179,6 +179,40 @@ struct Decoder<WeightType::kQ6_K> {
   }
 };
 
+// Blocks of 256 with two bits, and 4 bits each of scale and minimum for 16.
+template <>
+struct Decoder<WeightType::kQ2_K> {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t* b = row + size_t(k / 256) * 84;
+    uint32_t q[2];
+    bytes8(b + 16 + k % 256 / 128 * 32 + k % 32, q);
+    const int s = b[k % 256 / 16], shift = k % 128 / 32 * 2;
+    const float d = __fmul_rn(half_at(b + 80), float(s & 15)), m = __fmul_rn(half_at(b + 82), float(s >> 4));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) w[i] = __fsub_rn(__fmul_rn(d, float(byte_of(q, i) >> shift & 3)), m);
+  }
+};
+
+// Blocks of 256 with 2 + 1 bits, and a scale of 6 bits less 32 for 16.
+template <>
+struct Decoder<WeightType::kQ3_K> {
+  static constexpr bool kPlain = false;
+  __device__ static void eight(const uint8_t* row, int k, float w[8]) {
+    const uint8_t *b = row + size_t(k / 256) * 110, *s = b + 96;
+    uint32_t low[2], high[2];
+    bytes8(b + 32 + k % 256 / 128 * 32 + k % 32, low);
+    bytes8(b + k % 32, high);
+    const int g = k % 256 / 16, scale = ((s[g % 8] >> g / 8 * 4 & 15) | (s[8 + g % 4] >> g / 4 * 2 & 3) << 4) - 32;
+    const float d = __fmul_rn(half_at(b + 108), float(scale));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const int v = (byte_of(low, i) >> (k % 128 / 32 * 2) & 3) | (byte_of(high, i) >> (k % 256 / 32) & 1) << 2;
+      w[i] = __fmul_rn(d, float(v - 4));
+    }
+  }
+};
+
 // Blocks of 32 whose 4 bits stand for a value of the codebook.
 __device__ inline void codebook_eight(const uint8_t* nibbles, int k, float d, float w[8]) {
   constexpr auto four = [](int from) {
@@ -274,6 +308,8 @@ void with_type(WeightType type, Fn fn) {
     case WeightType::kQ5_0: return fn.template operator()<WeightType::kQ5_0>();
     case WeightType::kQ5_1: return fn.template operator()<WeightType::kQ5_1>();
     case WeightType::kQ8_0: return fn.template operator()<WeightType::kQ8_0>();
+    case WeightType::kQ2_K: return fn.template operator()<WeightType::kQ2_K>();
+    case WeightType::kQ3_K: return fn.template operator()<WeightType::kQ3_K>();
     case WeightType::kQ4_K: return fn.template operator()<WeightType::kQ4_K>();
     case WeightType::kQ5_K: return fn.template operator()<WeightType::kQ5_K>();
     case WeightType::kQ6_K: return fn.template operator()<WeightType::kQ6_K>();

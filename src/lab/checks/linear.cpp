@@ -151,9 +151,11 @@ std::vector<LinearCase> shapes() {
       for (int rows : {1, 16, 40, 200})
         for (int cols : {64, 576, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
   // Dozens of tokens and more: the edges of tiles of 128 rows and of 32, 64 and 128 tokens, whose columns several blocks share.
-  for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ4_1, WeightType::kQ8_0, WeightType::kQ4_K, WeightType::kQ6_K, WeightType::kInt4_128})
+  for (WeightType type : kAllTypes) {
+    if (type == WeightType::kF32 || is_fp8(type)) continue;
     for (const auto& [tokens, rows, cols] : {std::tuple{12, 130, 2048}, {32, 257, 512}, {33, 384, 1280}, {64, 40, 2048}, {65, 640, 768}, {128, 256, 1024}, {130, 300, 1536}, {260, 130, 512}})
       cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  }
   // More tiles than a device has processors, of too few columns to be shared: a block has one after another.
   cases.push_back({WeightType::kQ4_0, 520, 6930, 256, Prologue::kRmsNorm, true, true});
   // Fp8 of one scale a row and of one a block: the same edges, and rows that a library wants and does not.
@@ -170,7 +172,6 @@ constexpr double kFp8Inputs = 0.16;
 
 // Float sums, int8 inputs and half products, as Truth::error allows them.
 Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
-  if (lacks(t, c.type)) return {};
   const LinearData d(c, seed);
   const Truth want = truth(c, d);
   const bool int8_inputs = t.int8_inputs && quant::find_format(c.type)->block_elements != 1 && !is_fp8(c.type);
@@ -218,7 +219,7 @@ std::vector<LinearCase> half_shapes() {
   std::vector<LinearCase> cases;
   const Prologue prologues[] = {Prologue::kNone, Prologue::kRmsNorm, Prologue::kSiluMul, Prologue::kGeluMul};
   int i = 0;
-  for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ8_0, WeightType::kQ6_K})
+  for (WeightType type : {WeightType::kF16, WeightType::kBF16, WeightType::kQ4_0, WeightType::kQ8_0, WeightType::kQ6_K, WeightType::kInt4_128, WeightType::kQ2_K})
     for (int tokens : {9, 33, 129, 300})
       for (int rows : {16, 40, 200})
         for (int cols : {256, 512, 2048}) cases.push_back({type, tokens, rows, cols, prologues[i % 4], false, i++ % 3 == 0});
@@ -237,7 +238,7 @@ struct GateCase {
 
 // Two weights that lie side by side, as a model's do, and the gate over them.
 Verdict gate_agrees(const KernelTable& t, const GateCase& c, uint64_t seed) {
-  if (!t.gates || lacks(t, c.type)) return {};
+  if (!t.gates) return {};
   const LinearCase both{c.type, c.tokens, 2 * c.rows, c.cols, c.norm ? Prologue::kRmsNorm : Prologue::kNone, false, false, c.row_scale};
   const LinearData d(both, seed);
   const Packed w = pack_weight(t, c.type, both.rows, c.cols, d.bytes, c.row_scale);
@@ -298,7 +299,6 @@ std::vector<GateCase> gate_shapes() {
 
 // Whole numbers with 127 in every block survive quantisation, so only float sums are left to differ.
 Verdict whole_numbers(const KernelTable& t, WeightType type) {
-  if (lacks(t, type)) return {};
   Verdict v;
   const ContextPtr context = make_context(t, 2);
   for (int tokens = 1; tokens <= 9; ++tokens) {
@@ -312,7 +312,6 @@ Verdict whole_numbers(const KernelTable& t, WeightType type) {
 }
 
 Verdict rows_stand_alone(const KernelTable& t, WeightType type) {
-  if (lacks(t, type)) return {};
   const LinearCase c{type, 33, 72, 512, Prologue::kRmsNorm, true, true};
   const LinearData d(c, 77);
   const LinearRun run(t, c, d);
@@ -334,7 +333,6 @@ Verdict extreme_quants(const KernelTable& t) {
     for (int zero : {0, 128, 255})
       for (float sign : {1.0f, -1.0f}) {
         const LinearCase c{WeightType::kInt8_64, 3, 16, 128, Prologue::kNone, false, false};
-        if (lacks(t, c.type)) continue;
         LinearData d(c, 3);
         for (size_t i = 0; i < d.bytes.size(); ++i)
           if (i % 67 >= 2) d.bytes[i] = uint8_t(i % 67 == 2 ? zero : fill);
@@ -353,7 +351,6 @@ Verdict extreme_quants(const KernelTable& t) {
   for (int fill : {0x00, 0xFF})  // the table's ends, -127 and 113
     for (float sign : {1.0f, -1.0f}) {
       const LinearCase c{WeightType::kIQ4_NL, 3, 16, 64, Prologue::kNone, false, false};
-      if (lacks(t, c.type)) continue;
       LinearData d(c, 3);
       for (size_t i = 0; i < d.bytes.size(); ++i)
         if (i % 18 >= 2) d.bytes[i] = uint8_t(fill);
