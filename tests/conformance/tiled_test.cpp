@@ -98,11 +98,27 @@ TYPED_TEST(Tiled, LieInFragmentOrder) {
       }
 }
 
-// Copies of 16 bytes want units and what is in them to lie so.
-TYPED_TEST(Tiled, HaveUnitsOfWholeCopies) {
-  EXPECT_EQ(kUnitBytes<TypeParam> % 16, 0);
-  EXPECT_EQ(TypeParam::kScaleBytes % 4, 0);
-  EXPECT_EQ(TypeParam::kGroup % 16, 0);
+// Copies of 16, 8 and 4 bytes want what they copy to lie evenly, in a unit and in the ring, where every lane has scales to itself.
+TYPED_TEST(Tiled, LieInWholeCopies) {
+  using T = TypeParam;
+  EXPECT_EQ(kUnitBytes<T> % 16, 0);
+  std::vector<int> taken(size_t(kCodeBytes<T>));
+  for (int lane = 0; lane < 32; ++lane)
+    for (int i = 0; i < kCodeWords<T>; ++i) {
+      if (i % 4 == 0) { EXPECT_EQ(code_place<T>(lane, i) % (i / 4 < T::kBits / 2 ? 16 : 8), 0); }
+      for (int byte = 0; byte < 4; ++byte) ++taken[size_t(code_place<T>(lane, i) + byte)];
+    }
+  EXPECT_EQ(std::count(taken.begin(), taken.end(), 1), kCodeBytes<T>);
+  for (int holders : {8, 32}) {
+    taken.assign(size_t(holders * T::kScaleBytes), 0);
+    for (int who = 0; who < holders; ++who)
+      for (int i = 0; i < T::kScaleBytes; ++i) {
+        const int left = T::kScaleBytes - i, copy = left >= 16 ? 16 : left >= 8 ? 8 : 4;
+        if (i % 16 == 0 || i == T::kScaleBytes / 8 * 8) { EXPECT_EQ((kCodeBytes<T> + scale_place<T>(who, holders, i)) % copy, 0); }
+        ++taken[size_t(scale_place<T>(who, holders, i))];
+      }
+    EXPECT_EQ(std::count(taken.begin(), taken.end(), 1), holders * T::kScaleBytes);
+  }
 }
 
 }  // namespace
