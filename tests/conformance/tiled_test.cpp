@@ -1,4 +1,4 @@
-// Tiles of the CUDA backend on the host: packed, and read again by the code that its kernels read them with, they are the file's weights to the bit.
+// Tiles of the CUDA backend on the host: packed, and read again by the code that its kernels read them with, they are the file's weights, exactly.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/tiled/groups.h"
@@ -54,7 +54,7 @@ TYPED_TEST(Tiled, AreTheFilesWeights) {
       for (int k = 0; k < cols; k += 8) {
         float got[8];
         tiled8<TypeParam>(t.packed.data(), cols, row, k, got);
-        ASSERT_EQ(std::memcmp(got, &t.want[size_t(row) * size_t(cols) + size_t(k)], sizeof got), 0) << "row " << row << ", column " << k << " of " << cols;
+        for (int i = 0; i < 8; ++i) ASSERT_EQ(got[i], t.want[size_t(row) * size_t(cols) + size_t(k + i)]) << "row " << row << ", column " << k + i << " of " << cols;
       }
   }
 }

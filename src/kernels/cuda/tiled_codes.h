@@ -17,8 +17,8 @@
 //   put_scales(row, unit, blocks, r, to)   host: those of row r (0: g, 1: g + 8) into both rows' bytes; blocks: of 32 columns, that there are
 //   left(lane, half, a)         the codes as whole numbers in f16
 //   scale(lane, half, r), min(lane, half, r)
-// lane.code(i) and lane.scale(i) are words of a lane's codes and of its rows' scales. Weights so read in float32 are bit for bit what quant/formats gives
-// (tiled_read.h).
+// lane.code(i) and lane.scale(i) are words of a lane's codes and of its rows' scales. Weights so read in float32 are what quant/formats gives, to the bit but for the
+// sign of zeros (tiled_read.h).
 #pragma once
 #include <cstring>
 
@@ -71,10 +71,10 @@ inline uint32_t put_four_bits(uint32_t u, uint32_t l) { return spread(u & 0x0F0F
 SLUICE_DEVICE inline void four_bits(uint32_t w, uint32_t low, uint32_t high, uint32_t a[4]) {
   constexpr uint32_t kSixteenth = 0x2C00u * kTwice;
   const uint32_t v = w >> 8;
-  a[0] = half2_sub((w & 0x000F000Fu) | kMagic, low);
-  a[1] = half2_fma((w & 0x00F000F0u) | kMagic, kSixteenth, high);
-  a[2] = half2_sub((v & 0x000F000Fu) | kMagic, low);
-  a[3] = half2_fma((v & 0x00F000F0u) | kMagic, kSixteenth, high);
+  a[0] = half2_sub(and_or(w, 0x000F000Fu, kMagic), low);
+  a[1] = half2_fma(and_or(w, 0x00F000F0u, kMagic), kSixteenth, high);
+  a[2] = half2_sub(and_or(v, 0x000F000Fu, kMagic), low);
+  a[3] = half2_fma(and_or(v, 0x00F000F0u, kMagic), kSixteenth, high);
 }
 
 // A bit more of each: of pair p bit 8 (half / 2 % 2) + half % 2 + 2 p of either half of word half / 4.
@@ -91,10 +91,10 @@ template <int zero>
 SLUICE_DEVICE inline void five_bits(uint32_t w, uint32_t fifth, int half, uint32_t a[4]) {
   constexpr uint32_t kSixteenth = 0x2C00u * kTwice, kLow = off_low(zero), kHigh = to_high(zero);
   const uint32_t v = w >> 8, f = one_bit(fifth, half, 0);
-  a[0] = half2_sub((w & 0x000F000Fu) | (f << 4 & 0x00100010u) | kMagic, kLow);
-  a[1] = half2_fma((w & 0x00F000F0u) | (f << 6 & 0x01000100u) | kMagic, kSixteenth, kHigh);
-  a[2] = half2_sub((v & 0x000F000Fu) | (f & 0x00100010u) | kMagic, kLow);
-  a[3] = half2_fma((v & 0x00F000F0u) | (f << 2 & 0x01000100u) | kMagic, kSixteenth, kHigh);
+  a[0] = half2_sub(and_or(w, 0x000F000Fu, and_or(f << 4, 0x00100010u, kMagic)), kLow);
+  a[1] = half2_fma(and_or(w, 0x00F000F0u, and_or(f << 6, 0x01000100u, kMagic)), kSixteenth, kHigh);
+  a[2] = half2_sub(and_or(v, 0x000F000Fu, and_or(f, 0x00100010u, kMagic)), kLow);
+  a[3] = half2_fma(and_or(v, 0x00F000F0u, and_or(f << 2, 0x01000100u, kMagic)), kSixteenth, kHigh);
 }
 
 // Two bits, pair p from bit 8 (half % 2) + 2 p of either half of word half / 2.
@@ -108,7 +108,7 @@ SLUICE_DEVICE inline void two_bits(uint32_t w, uint32_t third, int half, uint32_
   SLUICE_UNROLL
   for (int p = 0; p < 4; ++p) {
     const uint32_t fraction = (0x3C00u - 0x800u * uint32_t(p)) * kTwice, off = (0xE400u - 0x800u * uint32_t(p) + (uint32_t(zero) << 2 * p)) * kTwice;
-    a[p] = half2_fma((v & 0x00030003u << 2 * p) | (third & 0x00040004u << 2 * p) | kMagic, fraction, off);  // q * 4^p, of which 4^-p
+    a[p] = half2_fma(and_or(v, 0x00030003u << 2 * p, and_or(third, 0x00040004u << 2 * p, kMagic)), fraction, off);  // q * 4^p, of which 4^-p
   }
 }
 // Four bits and two more.
@@ -117,8 +117,7 @@ SLUICE_DEVICE inline void six_bits(uint32_t w, uint32_t high, int half, uint32_t
   const uint32_t h = high >> 8 * (half % 2);
   SLUICE_UNROLL
   for (int p = 0; p < 4; ++p) {
-    const uint32_t upper = (p < 2 ? h << (4 - 2 * p) : h >> (2 * p - 4)) & 0x00300030u;
-    a[p] = half2_sub((w >> 4 * p & 0x000F000Fu) | upper | kMagic, kZero);
+    a[p] = half2_sub(and_or(w >> 4 * p, 0x000F000Fu, and_or(p < 2 ? h << (4 - 2 * p) : h >> (2 * p - 4), 0x00300030u, kMagic)), kZero);
   }
 }
 
@@ -172,12 +171,12 @@ struct SixBitScales {
   template <class Lane>
   SLUICE_DEVICE static float scale(const Lane& lane, int half, int r) {
     const int at = half / 2 * 2 + r;
-    return times(half_bits(lane.scale(4 + r)), byte_float(lane.scale(at / 4), at % 4));
+    return times_byte(half_bits(lane.scale(4 + r)), lane.scale(at / 4), at % 4);
   }
   template <class Lane>
   SLUICE_DEVICE static float min(const Lane& lane, int half, int r) {
     const int at = half / 2 * 2 + r;
-    return times(half_bits(lane.scale(4 + r) >> 16), byte_float(lane.scale(2 + at / 4), at % 4));
+    return times_byte(half_bits(lane.scale(4 + r) >> 16), lane.scale(2 + at / 4), at % 4);
   }
 };
 
@@ -189,7 +188,7 @@ struct SignedScales {
   template <class Lane>
   SLUICE_DEVICE static float scale(const Lane& lane, int half, int r) {
     const int at = half * 16 / group * 2 + r;
-    return times(half_bits(lane.scale(kBytes / 4) >> 16 * r), signed_byte_float(lane.scale(at / 4), at % 4));
+    return times_signed_byte(half_bits(lane.scale(kBytes / 4) >> 16 * r), lane.scale(at / 4), at % 4);
   }
 };
 

@@ -13,7 +13,7 @@ struct LaneInMemory {
   SLUICE_DEVICE uint32_t scale(int i) const { return word_of(unit + kCodeBytes<T> + scale_place<T>(lane / 4, 8, 4 * i)); }
 };
 
-// Elements [k, k + 8), k a multiple of 8, of a row, bit for bit what quant/formats gives. tiles: the matrix.
+// Elements [k, k + 8), k a multiple of 8, of a row, to the bit what quant/formats gives, but for the sign of zeros. tiles: the matrix.
 template <class T>
 SLUICE_DEVICE inline void tiled8(const uint8_t* tiles, int cols, int row, int k, float w[8]) {
   const uint8_t* unit = tiles + row / kUnitRows * tile_bytes<T>(cols) + size_t(k / kUnitCols) * kUnitBytes<T>;

@@ -88,9 +88,10 @@ __device__ inline void place_fragments(const FewArgs& a, const FragmentInputs& i
 // Minimums of 32 columns take sums of inputs that were made with them, of 16 sums that the tensor cores make.
 template <class T> constexpr bool kTakesSums = T::kHasMin && T::kGroup == 32;
 
-// sums += one unit's weights * inputs of its 128 columns. Products of up to 64 columns that share a scale are summed before it.
+// sums += one unit's weights * inputs of its 128 columns; totals: this lane's two tokens' of the first 32. Products of up to 64 columns that share a scale are summed
+// before they are scaled.
 template <class T>
-__device__ inline void multiply_unit(float sums[4], const Lane<T>& lane, const uint4 x[4], const float2 totals[4]) {
+__device__ inline void multiply_unit(float sums[4], const Lane<T>& lane, const uint4 x[4], const float* totals) {
   constexpr int kTogether = (T::kGroup < 64 ? T::kGroup : 64) / 16;
   float part[4];
 #pragma unroll
@@ -106,8 +107,8 @@ __device__ inline void multiply_unit(float sums[4], const Lane<T>& lane, const u
     if constexpr (T::kHasMin) {
       float total[4];
       if constexpr (kTakesSums<T>) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) total[i] = i % 2 ? totals[half / 2].y : totals[half / 2].x;
+        const float2 both = *reinterpret_cast<const float2*>(totals + half / 2 * kFragmentTokens);
+        total[0] = total[2] = both.x, total[1] = total[3] = both.y;
       } else {
         constexpr uint32_t kOnes[4] = {0x3C003C00u, 0x3C003C00u, 0x3C003C00u, 0x3C003C00u};
         mma_alone(total, kOnes, x0, x1);
@@ -160,17 +161,14 @@ struct TiledWeights {
         ring_wait<TiledWeights>();
         uint8_t* at = ring_ + slot_ * kRingStep<TiledWeights>;
         uint4 x[4];
-        float2 totals[4] = {};
 #pragma unroll
-        for (int b = 0; b < 4; ++b) {
-          x[b] = *reinterpret_cast<const uint4*>(x_ + unit * kUnitCols + b * 32);
-          if (kTakesSums<T>) totals[b] = *reinterpret_cast<const float2*>(totals_ + (unit * 4 + b) * kFragmentTokens);
+        for (int b = 0; b < 4; ++b) x[b] = *reinterpret_cast<const uint4*>(x_ + unit * kUnitCols + b * 32);
+#pragma unroll
+        for (int i = 0; i < tiles; ++i) {
+          Lane<T> lane;
+          Slot<T>::read(lane, at + i * Slot<T>::kBytes);
+          multiply_unit<T>(sums[i], lane, x, totals_ + unit * 4 * kFragmentTokens);
         }
-        Lane<T> u[tiles];
-#pragma unroll
-        for (int i = 0; i < tiles; ++i) Slot<T>::read(u[i], at + i * Slot<T>::kBytes);
-#pragma unroll
-        for (int i = 0; i < tiles; ++i) multiply_unit<T>(sums[i], u[i], x, totals);
         walk.copy(shared_address(at));
         if (++slot_ == kDepth) slot_ = 0;
       }

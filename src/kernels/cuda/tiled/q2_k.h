@@ -21,12 +21,12 @@ struct TiledQ2_K {
   template <class Lane>
   SLUICE_DEVICE static float scale(const Lane& lane, int half, int r) {
     const int at = 2 * half + r;
-    return times(half_bits(lane.scale(4 + r)), byte_float(lane.scale(at / 4) & 0x0F0F0F0Fu, at % 4));
+    return times_byte(half_bits(lane.scale(4 + r)), lane.scale(at / 4) & 0x0F0F0F0Fu, at % 4);
   }
   template <class Lane>
   SLUICE_DEVICE static float min(const Lane& lane, int half, int r) {
     const int at = 2 * half + r;
-    return times(half_bits(lane.scale(4 + r) >> 16), byte_float(lane.scale(at / 4) >> 4 & 0x0F0F0F0Fu, at % 4));
+    return times_byte(half_bits(lane.scale(4 + r) >> 16), lane.scale(at / 4) >> 4 & 0x0F0F0F0Fu, at % 4);
   }
 };
 
