@@ -8,7 +8,7 @@
 
 namespace sluice::kernels::cuda {
 
-constexpr int kFusedTokens = 2, kFusedCols = 8192;  // up to here, blocks prepare their inputs themselves
+constexpr int kFusedTokens = 1, kFusedCols = 8192;  // up to here, blocks prepare their inputs themselves
 
 template <class T, int tiles>
 __global__ void __launch_bounds__(kFewThreads, 2) quant_kernel(const __grid_constant__ FewArgs a, int input_bytes) {
