@@ -151,19 +151,30 @@ void attend_exactly(CudaContext* c, const AttentionArgs& a) noexcept {
   with_element(a.cache.type.keys, [&]<class T>() { launch_attention<T>(c, a); });
 }
 
+// Where the host knows which sequences those are, a kernel each: blocks of all others would come by in vain.
+static void attend_many_by_few(CudaContext* c, const AttentionArgs& a, const Prompts& prompts) {
+  const Listed& l = prompts.listed;
+  if (l.count == 0) return attend_few(c, a, nullptr, prompts.most_rows, {true});
+  for (int i = 0; i < l.count; ++i) {
+    const int s = l.sequence[i], tokens = a.batch.host_query_begin[s + 1] - a.batch.host_query_begin[s];
+    attend_few(c, a, nullptr, tokens * (a.q_heads / a.kv_heads), {true, s});
+  }
+}
+
 void attention(Context* context, const AttentionArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.batch.num_tokens <= 0 || !begin(c)) return;
   const bool has_offset = a.key_offset && !is_float(a.cache.type.keys);
   const Prompts prompts = prompts_of(a);
-  const bool closed = prompts.tiles > 0 && !is_float(a.cache.type.keys) && !can_open(c, a, prompts);
+  const bool closed = c->can.hopper && prompts.tiles > 0 && !is_float(a.cache.type.keys) && !can_open(c, a, prompts);
   const bool exactly = c->deterministic || has_offset || !tensor_cores_take(a) || closed;
   const bool by_few = !exactly && prompts.few_rows > 0, by_many = !exactly && prompts.tiles > 0;
   const bool together = a.append && by_few && !by_many && a.batch.num_tokens <= kTogetherTokens && rope_vectors_take(*a.append);
   if (a.append && !together) rope_append(c, *a.append);
   if (exactly) attend_exactly(c, a);
   if (by_few) attend_few(c, a, together ? a.append : nullptr, prompts.few_rows);
-  if (by_many) attend_many(c, a, prompts);
+  if (by_many && c->can.hopper) attend_many(c, a, prompts);
+  else if (by_many) attend_many_by_few(c, a, prompts);
   note(c, cudaGetLastError());
 }
 

@@ -17,18 +17,22 @@ constexpr int kFewRows = 32;
 static_assert(kFewRows >= kRecordedRows);
 bool tensor_cores_take(const AttentionArgs& a) noexcept;
 // append: done by the same kernel; null: it is done. Heads are as rope_vectors_take wants them.
-// most_rows: of the sequences of few rows, at most.
-void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most_rows) noexcept;
+// most_rows: of the sequences of few rows, at most. of.prompts: those of many rows instead, which devices below 9.0 leave to it; append is null.
+struct FewOf {
+  bool prompts = false;
+  int sequence = -1;  // this one alone
+};
+void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most_rows, FewOf of = {}) noexcept;
 // The sequences with many rows, and how many tiles of rows those before each have. count 0: the kernel looks for them.
 struct Listed {
   static constexpr int kMost = 16;
   int count = 0, sequence[kMost], tiles[kMost];
 };
 // What the host knows of a step. Of the sequences with many rows, at most: their tiles of rows, their groups of 16 positions, and the most groups
-// of one; groups is 0 where it does not know. few_rows: the most rows of the others, 0: there are none.
+// of one; groups is 0 where it does not know. few_rows: the most rows of the others, 0: there are none; most_rows: of all.
 struct Prompts {
   size_t tiles = 0, groups = 0, longest = 0;
-  int few_rows = 0;
+  int few_rows = 0, most_rows = 0;
   Listed listed;
 };
 Prompts prompts_of(const AttentionArgs& a) noexcept;

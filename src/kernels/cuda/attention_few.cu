@@ -31,24 +31,33 @@ struct Splits {
   int count, row_tiles;
   float* parts;     // [unit][split][rows][D + 4]: unnormalised sums, maximum, sum of weights
   int* arrivals;    // [unit], zero between launches
+  FewOf of;         // which sequences; of few rows on 9.0
 };
 
 template <int rows, int round>
 __device__ inline bool find_part(const AttentionArgs& a, const Splits& s, Part& p) {
   p.sequence = blockIdx.x / s.row_tiles;
+  if (!kHopper && s.of.sequence >= 0) p.sequence = s.of.sequence;
   p.head = blockIdx.y;
   p.row = blockIdx.x % s.row_tiles * rows;
   p.token = a.batch.query_begin[p.sequence];
   p.tokens = a.batch.query_begin[p.sequence + 1] - p.token;
   const int all_rows = p.tokens * (a.q_heads / a.kv_heads);
-  if (p.row >= all_rows || all_rows > max(kFewRows, a.q_heads / a.kv_heads)) return false;
+  const bool is_prompt = all_rows > max(kFewRows, a.q_heads / a.kv_heads);
+  if (p.row >= all_rows || is_prompt != (!kHopper && s.of.prompts)) return false;
   p.rows = min(rows, all_rows - p.row);
   p.end = a.batch.kv_len[p.sequence];
-  const int first = a.window > 0 ? max(0, p.end - p.tokens - a.window + 1) / kTile * kTile : 0;
-  const int each = (max(kSplitLeast, (p.end - first + s.count - 1) / s.count) + round - 1) / round * round;
-  p.splits = (p.end - first + each - 1) / each;
+  // Positions that some row sees: of a prompt's tile of rows they may be far fewer than the sequence's. It does not append.
+  int earliest = p.end - p.tokens, end = p.end;
+  if (is_prompt) {
+    const int group = a.q_heads / a.kv_heads;
+    end = earliest + (p.row + p.rows - 1) / group + 1, earliest += p.row / group;
+  }
+  const int first = a.window > 0 ? max(0, earliest - a.window + 1) / kTile * kTile : 0;
+  const int each = (max(kSplitLeast, (end - first + s.count - 1) / s.count) + round - 1) / round * round;
+  p.splits = (end - first + each - 1) / each;
   p.from = first + int(blockIdx.z) * each;
-  p.to = min(p.end, p.from + each);
+  p.to = min(end, p.from + each);
   return int(blockIdx.z) < p.splits;
 }
 
@@ -219,7 +228,12 @@ __global__ void __launch_bounds__((kWarpsOf<T, dim, column_tiles, together> * 32
     if (position + 2 * kStep < p.to) find_blocks(next_block, position + 2 * kStep);
     weigh(rows, s, position + lane / 4, scales, a.softcap, values);
 #pragma unroll
-    for (int i = 0; i < n; ++i) add_values(rows, values[i], s[i]);
+    for (int i = 0; i < n; ++i) {
+      if constexpr (!kHopper) {
+        if (p.tokens > 1) spoil(rows, values[i], s[i], position + i * kTile);
+      }
+      add_values(rows, values[i], s[i]);
+    }
     if constexpr (together) {
       if (position + kStep < p.to) load_values(values, block, position + kStep);
     }
@@ -244,12 +258,12 @@ __global__ void __launch_bounds__((kWarpsOf<T, dim, column_tiles, together> * 32
 }
 
 template <class T, int dim, int column_tiles, bool together>
-void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int row_tiles) {
+void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int row_tiles, FewOf of) {
   constexpr int kWarps = kWarpsOf<T, dim, column_tiles, together>;
   constexpr size_t kShared = size_t(kWarps) * 8 * column_tiles * (dim + 4) * sizeof(float);
   const auto kernel = few_attention_kernel<T, dim, column_tiles, together>;
   if (kShared > 48 * 1024) note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(kShared)));
-  const int units = a.batch.num_sequences * row_tiles * a.kv_heads;
+  const int sequences = of.sequence >= 0 ? 1 : a.batch.num_sequences, units = sequences * row_tiles * a.kv_heads;
   // As many blocks as fit the device at once; where that would be fewer than two for each unit, twice as many: they are long, and
   // some would be left over at the end.
   static const int resident = [&] {
@@ -259,26 +273,26 @@ void launch_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* ap
   }();
   const int fit = resident * c->processors, wanted = fit / units >= 2 ? fit / units : (2 * fit + units / 2) / units;
   const int count = std::clamp(std::min(wanted, kSplitUnits / units), 1, kMostSplits);
-  const Splits splits{count, row_tiles, c->splits, c->arrivals};
-  const dim3 grid(unsigned(a.batch.num_sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
-  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, together ? *append : RopeAppendArgs{}, splits));
+  const Splits splits{count, row_tiles, c->splits, c->arrivals, of};
+  const dim3 grid(unsigned(sequences * row_tiles), unsigned(a.kv_heads), unsigned(count));
+  note(c, launch_early({c, a.batch.num_tokens}, grid, kWarps * 32, kShared, kernel, a, together ? *append : RopeAppendArgs{}, splits));
 }
 
 template <class T, int dim, bool together>
-void choose_rows(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most) {
+void choose_rows(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most, FewOf of) {
   // Registers hold the sums of 16 rows of up to 128 elements, or of 8 rows of more.
-  if (most <= 8 || dim > 128) launch_few<T, dim, 1, together>(c, a, append, (most + 7) / 8);
-  else if constexpr (dim <= 128) launch_few<T, dim, 2, together>(c, a, append, (most + 15) / 16);
+  if (most <= 8 || dim > 128) launch_few<T, dim, 1, together>(c, a, append, (most + 7) / 8, of);
+  else if constexpr (dim <= 128) launch_few<T, dim, 2, together>(c, a, append, (most + 15) / 16, of);
 }
 
 template <class T, bool together>
-void choose_dim(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most) {
+void choose_dim(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most, FewOf of) {
   switch (a.head_dim) {
-    case 64: return choose_rows<T, 64, together>(c, a, append, most);
-    case 80: return choose_rows<T, 80, together>(c, a, append, most);
-    case 96: return choose_rows<T, 96, together>(c, a, append, most);
-    case 128: return choose_rows<T, 128, together>(c, a, append, most);
-    case 256: return choose_rows<T, 256, together>(c, a, append, most);
+    case 64: return choose_rows<T, 64, together>(c, a, append, most, of);
+    case 80: return choose_rows<T, 80, together>(c, a, append, most, of);
+    case 96: return choose_rows<T, 96, together>(c, a, append, most, of);
+    case 128: return choose_rows<T, 128, together>(c, a, append, most, of);
+    case 256: return choose_rows<T, 256, together>(c, a, append, most, of);
   }
 }
 
@@ -290,9 +304,9 @@ bool tensor_cores_take(const AttentionArgs& a) noexcept {
          reinterpret_cast<uintptr_t>(a.q.data) % 16 == 0;
 }
 
-void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most_rows) noexcept {
+void attend_few(CudaContext* c, const AttentionArgs& a, const RopeAppendArgs* append, int most_rows, FewOf of) noexcept {
   with_element(a.cache.type.keys, [&]<class T>() {
-    if constexpr (!std::is_same_v<T, float>) append ? choose_dim<T, true>(c, a, append, most_rows) : choose_dim<T, false>(c, a, append, most_rows);
+    if constexpr (!std::is_same_v<T, float>) append ? choose_dim<T, true>(c, a, append, most_rows, of) : choose_dim<T, false>(c, a, append, most_rows, of);
   });
 }
 

@@ -15,7 +15,7 @@
 namespace sluice::kernels::cuda {
 namespace {
 
-constexpr int kTurns = 2;  // barriers of the hardware, one a warpgroup
+[[maybe_unused]] constexpr int kTurns = 2;  // barriers of the hardware, one a warpgroup
 
 template <class H, int dim>
 struct Worker {
@@ -114,24 +114,26 @@ __device__ inline void work(const ManyArgs& m, const Shared<dim>& shared, Barrie
 
 template <class H, int dim>
 __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __grid_constant__ ManyArgs m) {
-  extern __shared__ uint8_t raw[];
-  __shared__ BarriersOf<dim> barriers;
-  let_next_begin();
-  if (threadIdx.x == 0) {
-    init(barriers);
-    publish_shared();
-  }
-  __syncthreads();
-  const Shared<dim> shared(raw);
-  if (threadIdx.x >= kWorkers) {
-    registers_give<kBringerRegisters>();
-    const int me = int(threadIdx.x) - kWorkers;
-    if (me < 32) copy_tiles<H, dim, false>(m, shared, barriers);
-    else if (me < 64) copy_tiles<H, dim, true>(m, shared, barriers);
-    else draw_tasks<H, dim>(m, shared, barriers, me - 64);
-  } else {
-    registers_take<kWorkerRegisters>();
-    work<H, dim>(m, shared, barriers);
+  if constexpr (kHopper) {
+    extern __shared__ uint8_t raw[];
+    __shared__ BarriersOf<dim> barriers;
+    let_next_begin();
+    if (threadIdx.x == 0) {
+      init(barriers);
+      publish_shared();
+    }
+    __syncthreads();
+    const Shared<dim> shared(raw);
+    if (threadIdx.x >= kWorkers) {
+      registers_give<kBringerRegisters>();
+      const int me = int(threadIdx.x) - kWorkers;
+      if (me < 32) copy_tiles<H, dim, false>(m, shared, barriers);
+      else if (me < 64) copy_tiles<H, dim, true>(m, shared, barriers);
+      else draw_tasks<H, dim>(m, shared, barriers, me - 64);
+    } else {
+      registers_take<kWorkerRegisters>();
+      work<H, dim>(m, shared, barriers);
+    }
   }
 }
 
@@ -157,7 +159,7 @@ void launch_many(CudaContext* c, const AttentionArgs& a, const Opened& opened, c
   note(c, make_tensor_map(&m.keys, from.keys, from.rows, dim, m.box_rows));
   note(c, make_tensor_map(&m.values, from.values, from.rows, dim, m.box_rows));
   if (c->error != cudaSuccess) return;
-  note(c, launch_early(c->stream, dim3(unsigned(std::min(tasks, size_t(c->processors)))), kThreads, kShared, kernel, m));
+  note(c, launch_early(c, dim3(unsigned(std::min(tasks, size_t(c->processors)))), kThreads, kShared, kernel, m));
 }
 
 template <class H>

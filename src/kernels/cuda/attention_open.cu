@@ -11,7 +11,7 @@ namespace {
 constexpr int kOpeners = 256;              // threads of a block
 constexpr size_t kOpenedBytes = 32 << 10;  // a token
 
-__device__ inline float scale_of(const uint8_t* scales, int row) {
+[[maybe_unused]] __device__ inline float scale_of(const uint8_t* scales, int row) {
   return __uint_as_float(uint32_t(__ldcg(reinterpret_cast<const uint16_t*>(scales) + row)) << 16);
 }
 
@@ -63,32 +63,34 @@ __device__ inline void open_rows(const uint8_t* codes, const uint8_t* scales, __
 // A warp has the keys of a group of positions of a head, or the values.
 template <class T, int dim>
 __global__ void __launch_bounds__(kOpeners) open_kernel(const __grid_constant__ AttentionArgs a, Opened opened) {
-  let_next_begin();
-  const int warp = int(blockIdx.x * (kOpeners / 32) + threadIdx.x / 32), at = warp / 2, number = opened.round * opened.bucket + at;
-  Found f;
-  bool mine = at < 2 * opened.bucket && find<true>(a, number / a.kv_heads, f);
-  size_t codes = 0, scales = 0;
-  if (mine) {
-    const int groups = groups_of(a, f.sequence), in = number - f.groups * a.kv_heads, head = in / groups, group = in % groups;
-    mine = (number - group) / opened.bucket == opened.round;
-    const int position = group * kGroup, slots = a.batch.block_tokens, block = a.batch.block_ids[a.batch.block_begin[f.sequence] + position / slots];
-    const size_t stride = warp % 2 ? a.cache.value_stride : a.cache.key_stride;
-    const RowPlace place = row_place<T>(a.batch, stride, block, head, a.kv_heads, position % slots, dim);
-    codes = place.row, scales = place.scale;
+  if constexpr (kHopper) {
+    let_next_begin();
+    const int warp = int(blockIdx.x * (kOpeners / 32) + threadIdx.x / 32), at = warp / 2, number = opened.round * opened.bucket + at;
+    Found f;
+    bool mine = at < 2 * opened.bucket && find<true>(a, number / a.kv_heads, f);
+    size_t codes = 0, scales = 0;
+    if (mine) {
+      const int groups = groups_of(a, f.sequence), in = number - f.groups * a.kv_heads, head = in / groups, group = in % groups;
+      mine = (number - group) / opened.bucket == opened.round;
+      const int position = group * kGroup, slots = a.batch.block_tokens, block = a.batch.block_ids[a.batch.block_begin[f.sequence] + position / slots];
+      const size_t stride = warp % 2 ? a.cache.value_stride : a.cache.key_stride;
+      const RowPlace place = row_place<T>(a.batch, stride, block, head, a.kv_heads, position % slots, dim);
+      codes = place.row, scales = place.scale;
+    }
+    wait_for_previous();
+    if (!mine) return;
+    const auto* from = static_cast<const uint8_t*>(warp % 2 ? a.cache.values : a.cache.keys);
+    auto* to = static_cast<__half*>(warp % 2 ? opened.values : opened.keys) + size_t(at) * kGroup * dim;
+    if (warp % 2 == 0) open_rows<T, dim, kIsMixed<T>>(from + codes, from + scales, to);
+    else open_rows<T, dim, false>(from + codes, from + scales, to);
   }
-  wait_for_previous();
-  if (!mine) return;
-  const auto* from = static_cast<const uint8_t*>(warp % 2 ? a.cache.values : a.cache.keys);
-  auto* to = static_cast<__half*>(warp % 2 ? opened.values : opened.keys) + size_t(at) * kGroup * dim;
-  if (warp % 2 == 0) open_rows<T, dim, kIsMixed<T>>(from + codes, from + scales, to);
-  else open_rows<T, dim, false>(from + codes, from + scales, to);
 }
 
 template <class T, int dim>
 void launch_open(CudaContext* c, const AttentionArgs& a, const Opened& opened, const Prompts& prompts) {
   const size_t all = prompts.groups * size_t(a.kv_heads) - size_t(opened.round) * size_t(opened.bucket);
   const size_t warps = 2 * std::min(all, 2 * size_t(opened.bucket)), a_block = kOpeners / 32;
-  note(c, launch_early(c->stream, dim3(unsigned((warps + a_block - 1) / a_block)), kOpeners, 0, open_kernel<T, dim>, a, opened));
+  note(c, launch_early(c, dim3(unsigned((warps + a_block - 1) / a_block)), kOpeners, 0, open_kernel<T, dim>, a, opened));
 }
 
 template <class T>
@@ -113,13 +115,14 @@ Prompts prompts_of(const AttentionArgs& a) noexcept {
   Prompts p;
   if (!a.batch.host_query_begin || !a.batch.host_kv_len) {
     p.tiles = rows / kRows + std::min(size_t(a.batch.num_sequences), rows / kFewRows + 1);
-    p.few_rows = std::min(most_few, int(rows));
+    p.few_rows = std::min(most_few, int(rows)), p.most_rows = int(rows);
     return p;
   }
   Listed& l = p.listed;
   int many = 0;
   for (int s = 0; s < a.batch.num_sequences; ++s) {
     const int here = (a.batch.host_query_begin[s + 1] - a.batch.host_query_begin[s]) * heads;
+    p.most_rows = std::max(p.most_rows, here);
     if (here <= most_few) {
       p.few_rows = std::max(p.few_rows, here);
       continue;
@@ -136,7 +139,7 @@ Prompts prompts_of(const AttentionArgs& a) noexcept {
 // Twice what one head of the longest context takes, so that any sequence has room, and eight positions of eight heads of 128 for each token of the
 // largest step: a step with more takes a round of kernels for each half of this.
 size_t opened_bytes(const ContextOptions& o) noexcept {
-  if (o.deterministic || o.head_dim <= 0 || is_float(o.cache_type.keys)) return 0;
+  if (!capability_of(o.device).hopper || o.deterministic || o.head_dim <= 0 || is_float(o.cache_type.keys)) return 0;
   const size_t longest = (size_t(std::max(1, o.max_context)) + kGroup - 1) / kGroup;
   return std::max(2 * longest * group_bytes(o.head_dim), size_t(std::max(1, o.max_tokens)) * kOpenedBytes);
 }

@@ -166,6 +166,18 @@ struct Keys {
     }
   }
 };
+// Is an element among a lane's eight an infinity or NaN?
+template <class T, class Eight>
+__device__ inline bool holds_no_number(const Eight& eight) {
+  bool found = false;
+  const auto* v = reinterpret_cast<const T*>(&eight);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if constexpr (std::is_same_v<T, E4m3>) found |= (v[i].bits & 0x7F) == 0x7F;
+    else if constexpr (!kIsCode<T>) found |= !isfinite(to_float(v[i]));
+  }
+  return found;
+}
 template <class T, int dim>
 struct Values {
   static constexpr int kHalves = (dim + 63) / 64;
@@ -300,6 +312,40 @@ __device__ inline void attend_tile(Rows<T, dim, column_tiles>& r, const Keys<T, 
       }
     }
   }
+}
+
+// A weight of 0 hides a value only if that is a number. Where not all rows see a tile of 16 positions, those whose values hold an infinity or NaN
+// become zeros, and rows that see one get NaNs (as in attention_bring.cuh). s: weights.
+template <class T, int dim, int column_tiles>
+__device__ inline void spoil(Rows<T, dim, column_tiles>& r, Values<T, dim>& values, const float s[column_tiles][4], int position) {
+  const int lane = threadIdx.x % 32;
+  bool hidden = false;
+#pragma unroll
+  for (int j = 0; j < column_tiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 2; ++i) hidden |= r.last[j][i] >= 0 && (position + 15 > r.last[j][i] || position < r.first[j][i]);
+  if (!__any_sync(0xFFFFFFFFu, hidden)) return;
+  const auto slot_of = [&](int i) { return lane % 4 * 2 + i % 2 + i / 2 * 8; };
+  uint32_t bad = 0;
+#pragma unroll
+  for (int h = 0; h < values.kHalves; ++h)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (holds_no_number<T>(values.v[h][i])) bad |= 1u << slot_of(i);
+  bad = __reduce_or_sync(0xFFFFFFFFu, bad);
+  if (!bad) return;
+#pragma unroll
+  for (int h = 0; h < values.kHalves; ++h)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (bad >> slot_of(i) & 1) values.v[h][i] = {};
+#pragma unroll
+  for (int j = 0; j < column_tiles; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int slot = lane / 4 + i / 2 * 8, at = position + slot;
+      if (bad >> slot & 1 && at <= r.last[j][i % 2] && at >= r.first[j][i % 2]) r.total[j][i % 2] = __uint_as_float(0x7FC00000u);
+    }
 }
 
 template <class T, int dim, int column_tiles>

@@ -2,6 +2,7 @@
 // or a code with a scale a row (tensor/cache_type.h); all rows' scales, bfloat16, stand behind the codes: [G][block_tokens].
 // Products take a code as f16, which holds each exactly.
 #pragma once
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/half_types.cuh"
 
 namespace sluice::kernels::cuda {
@@ -23,8 +24,7 @@ template <> struct Half<Int8> { using Type = __half; };
 template <class T> using HalfOf = typename Half<T>::Type;
 
 __device__ inline float to_float(E4m3 v) {
-  uint32_t pair;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(v.bits)));
+  const uint32_t pair = halves_of_codes(uint16_t(v.bits));
   return __low2float(reinterpret_cast<const __half2&>(pair));
 }
 __device__ inline float to_float(Int8 v) { return float(v.value); }
@@ -46,7 +46,7 @@ void with_element(CacheElement e, Fn fn) {
 template <class T> __device__ void four_halves(uint32_t codes, uint32_t& low, uint32_t& high);
 template <>
 __device__ inline void four_halves<E4m3>(uint32_t codes, uint32_t& low, uint32_t& high) {
-  asm("{ .reg .b16 l, h; mov.b32 {l, h}, %2; cvt.rn.f16x2.e4m3x2 %0, l; cvt.rn.f16x2.e4m3x2 %1, h; }" : "=r"(low), "=r"(high) : "r"(codes));
+  halves_of_codes(codes, low, high);
 }
 template <>
 __device__ inline void four_halves<Int8>(uint32_t codes, uint32_t& low, uint32_t& high) {
@@ -82,11 +82,7 @@ __device__ inline uint32_t magnitude(float v) { return __float_as_uint(v) & 0x7F
 
 template <class T> __device__ uint8_t code_of(float v);
 template <>
-__device__ inline uint8_t code_of<E4m3>(float v) {
-  uint16_t pair;
-  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(v));
-  return uint8_t(pair);
-}
+__device__ inline uint8_t code_of<E4m3>(float v) { return code_of_float(v); }
 template <>
 __device__ inline uint8_t code_of<Int8>(float v) { return uint8_t(int8_t(__float2int_rn(fminf(fmaxf(v, -127.0f), 127.0f)))); }
 template <class T>

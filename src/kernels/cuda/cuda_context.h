@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/context.h"
+#include "kernels/cuda/capability.h"
 
 namespace sluice::kernels::cuda {
 
@@ -16,6 +17,7 @@ constexpr size_t kExpandedBytes = size_t{64} << 20;
 
 struct CudaContext : Context {
   int device, processors;
+  Capability can;
   cudaStream_t stream, copies;   // of kernels; of uploads beside them
   cudaEvent_t copied, marks[kMaxMarks];
   bool deterministic;

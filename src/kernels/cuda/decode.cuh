@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/e4m3.cuh"
 #include "quant/codebook.h"
 #include "tensor/dtype.h"
 
@@ -27,8 +28,7 @@ template <WeightType type> constexpr bool kIsFp8 = is_fp8(type);
 __device__ inline void fp8_eight(const uint32_t codes[2], float scale, float w[8]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    uint32_t pair;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(uint16_t(codes[i / 2] >> (i % 2 * 16))));
+    const uint32_t pair = halves_of_codes(uint16_t(codes[i / 2] >> (i % 2 * 16)));
     const __half2 h = reinterpret_cast<const __half2&>(pair);
     w[2 * i] = __fmul_rn(scale, __low2float(h)), w[2 * i + 1] = __fmul_rn(scale, __high2float(h));
   }

@@ -23,6 +23,11 @@ __device__ inline int few_warp() { return int(threadIdx.x) / 32; }
 // Bytes of a slot of all warps, and of the ring.
 template <class F> constexpr int kRingStep = kFewWarps * F::kSlotBytes;
 template <class F> constexpr int kRingBytes = F::kDepth * kRingStep<F>;
+// What there is of a device's shared memory for inputs, `wanted` at most.
+template <class F> size_t room_for_inputs(const CudaContext* c, size_t wanted) {
+  constexpr size_t kOther = 1024;  // the queue, and what aligns
+  return shared_left(c->can, kRingBytes<F> + 2 * sizeof(typename F::Fold) + kOther, wanted);
+}
 template <class F> __device__ inline uint8_t* ring_of_warp(uint8_t* ring) { return ring + few_warp() * F::kSlotBytes; }
 
 // A walk's copies that have been asked for but for the newest kDepth - 1 are there.

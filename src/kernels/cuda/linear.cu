@@ -1,6 +1,6 @@
 // Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
 // else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
-// types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh, more by the library from rows that are expanded to f16. Everything
+// types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh (on 9.0 alone), more by the library from rows that are expanded to f16. Everything
 // else by linear_float.cuh: few tokens in float32, many in tf32. A deterministic context takes the ways in which a token's result depends on its own inputs alone,
 // whatever the number of tokens.
 #include <algorithm>
@@ -149,7 +149,7 @@ enum class Way { kFew, kCodes, kLibrary, kQuant, kQuantMany, kExpanded, kRows, k
 Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned, bool floats) {
   if (is_fp8(type) && !c->deterministic && aligned) {
     if (few_takes(type, p) && own_is_faster(c, p)) return Way::kFew;
-    if (c->library && codes_take(p)) return Way::kCodes;
+    if (c->library && c->can.hopper && codes_take(p)) return Way::kCodes;
     if (c->library && p.cols % 8 == 0 && floats) return Way::kExpanded;
   }
   if (!is_fp8(type) && few_takes(type, p) && aligned) {
@@ -157,8 +157,13 @@ Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned
     if (c->library) return Way::kLibrary;
   }
   if (is_tiled(type) && !c->deterministic && aligned) {
-    if (p.tokens <= kQuantFew && quant_passes(p) <= kQuantPasses) return Way::kQuant;
-    return p.tokens <= kQuantMany || !c->library ? Way::kQuantMany : Way::kExpanded;
+    const int passes = find_tiled(type)->passes(c, p);
+    if (c->can.hopper) {
+      if (p.tokens <= kQuantFew && passes > 0 && passes <= kQuantPasses) return Way::kQuant;
+      return p.tokens <= kQuantMany || !c->library ? Way::kQuantMany : Way::kExpanded;
+    }
+    if (passes > 0 && (p.tokens <= kQuantFew || !c->library)) return Way::kQuant;
+    if (c->library && (floats || p.tokens > kQuantFew)) return Way::kExpanded;
   }
   return c->deterministic || p.tokens <= kFewTokens ? Way::kRows : Way::kTiles;
 }
@@ -224,7 +229,7 @@ int* next_tickets(CudaContext* c) noexcept { return c->tickets + 2 * (c->next_ti
 DType activations(const Context* context, const PackedWeight& w, int num_tokens) noexcept {
   const auto* c = static_cast<const CudaContext*>(context);
   if (c->deterministic || !c->library || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
-  if (is_fp8(w.type)) return w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && num_tokens > kOwnTokens ? DType::kBF16 : DType::kF32;
+  if (is_fp8(w.type)) return c->can.hopper && w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && num_tokens > kOwnTokens ? DType::kBF16 : DType::kF32;
   const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && num_tokens > kOwnTokens;
   return halves || (is_tiled(w.type) && num_tokens > kQuantFew) ? half_of(w.type) : DType::kF32;
 }

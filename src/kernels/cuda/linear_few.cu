@@ -11,9 +11,6 @@ namespace {
 constexpr int kFusedTokens = 2;   // up to here, blocks prepare their inputs themselves,
 constexpr int kFusedCols = 8192;  // if rows are no longer than this
 constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared memory; more are read from memory as they are used
-// What a block takes of shared memory at least: more than half, so that no processor has two of these kernels' blocks while another has none. A block has at most so much.
-constexpr size_t kMoreThanHalf = 112 * 1024, kMostShared = 226 * 1024;
-
 // Registers: a block of few tokens leaves room for a small kernel's, such as attention of one sequence.
 template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk, int row_tiles>
 __global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_tiles == 1 && row_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
@@ -41,10 +38,11 @@ template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk, i
 void launch_few_as(CudaContext* c, FewArgs a, size_t inputs) {
   a.tickets = next_tickets(c);
   const auto kernel = few_kernel<W, column_tiles, parts, in_shared, by_chunk, row_tiles>;
-  const size_t shared = std::max(kMoreThanHalf, kRingBytes<RowWeights<W, column_tiles, parts, by_chunk, row_tiles>> + (in_shared ? inputs : 0));
+  // With the folds more than half of a processor's: none has two of these kernels' blocks while another has none (docs/adr/0028).
+  const size_t shared = std::max(c->can.shared_bytes / 2, kRingBytes<RowWeights<W, column_tiles, parts, by_chunk, row_tiles>> + (in_shared ? inputs : 0));
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
   const int blocks = std::min(a.tile_end[a.p.outputs - 1], c->processors);
-  note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(blocks)), kFewThreads, shared, kernel, a));
+  note(c, launch_early({c, a.p.tokens}, dim3(unsigned(blocks)), kFewThreads, shared, kernel, a));
 }
 
 // The first tile behind each output's.
@@ -65,11 +63,11 @@ void launch_few(CudaContext* c, FewArgs a) {
   // A tile of codes has half the bytes, and what is done once a tile counts twice: two at a time, where that leaves no processor with more of them.
   if constexpr (kIsCode<W> && column_tiles == 1 && !by_chunk) {
     using Two = RowWeights<W, column_tiles, parts, by_chunk, 2>;
-    const bool fits = kRingBytes<Two> + inputs + 2 * sizeof(typename Two::Fold) <= kMostShared;
+    const bool fits = inputs <= room_for_inputs<Two>(c, kInputBytes);
     if (const int one = rounds(F::kRows); fits && 2 * rounds(Two::kRows) <= one) return launch_few_as<W, column_tiles, parts, true, by_chunk, 2>(c, a, inputs);
   }
   count_tiles(a, F::kRows);
-  if (inputs <= kInputBytes) launch_few_as<W, column_tiles, parts, true, by_chunk, 1>(c, a, inputs);
+  if (inputs <= room_for_inputs<F>(c, kInputBytes)) launch_few_as<W, column_tiles, parts, true, by_chunk, 1>(c, a, inputs);
   else launch_few_as<W, column_tiles, parts, false, by_chunk, 1>(c, a, inputs);
 }
 
@@ -80,7 +78,9 @@ void multiply_few_of(CudaContext* c, WeightType type, const Product& p, const Li
     f.inputs = a.x.data;
     return launch_few<W, 1, parts, by_chunk>(c, f);
   }
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols && a.x.type == DType::kF32) return launch_few<W, 1, parts, by_chunk>(c, f);
+  using F = RowWeights<W, 1, parts, by_chunk, 1>;
+  const bool fits = F::input_bytes(p.tokens, p.cols) <= room_for_inputs<F>(c, kInputBytes);
+  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols && a.x.type == DType::kF32 && fits) return launch_few<W, 1, parts, by_chunk>(c, f);
   // A deterministic context comes here with any number of tokens.
   f.inputs = c->inputs;
   for (int first = 0; first < p.tokens; first += kFewTokens) {

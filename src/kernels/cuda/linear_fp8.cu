@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) expand_kernel(const __grid_constant_
 template <class X>
 void launch_rows(CudaContext* c, const LinearArgs& a, int cols, uint8_t* codes, float* scales) {
   const auto kernel = cols <= 2 * kPrologueStep ? fp8_rows_kernel<X, 2> : cols <= 8 * kPrologueStep ? fp8_rows_kernel<X, 8> : fp8_rows_kernel<X, kHeld>;
-  note(c, launch_early({c->stream, a.num_tokens}, dim3(unsigned(a.num_tokens)), kThreads, 0, kernel, a, cols, codes, scales));
+  note(c, launch_early({c, a.num_tokens}, dim3(unsigned(a.num_tokens)), kThreads, 0, kernel, a, cols, codes, scales));
 }
 
 }  // namespace
@@ -158,7 +158,7 @@ Fp8Inputs prepare_fp8(CudaContext* c, const LinearArgs& a, int cols) noexcept {
 void finish_fp8(CudaContext* c, const Output& o, int tokens, const float* sums, const float* token_scales) noexcept {
   const dim3 grid(unsigned((o.rows / 4 + kThreads - 1) / kThreads), unsigned(tokens));
   const auto kernel = o.y_type == DType::kF32 ? finish_kernel<float> : finish_kernel<__nv_bfloat16>;
-  note(c, launch_early({c->stream, tokens}, grid, kThreads, 0, kernel, o, sums, token_scales));
+  note(c, launch_early({c, tokens}, grid, kThreads, 0, kernel, o, sums, token_scales));
 }
 
 void expand_fp8(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept {

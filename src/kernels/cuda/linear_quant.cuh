@@ -27,6 +27,34 @@ __global__ void __launch_bounds__(kFewThreads, 2) quant_kernel(const __grid_cons
   if (threadIdx.x == 0) groups.leave();
 }
 
+// Tokens whose inputs there is room for beside a block's ring; 0: not one's.
+template <class T, int tiles>
+int tokens_a_pass(const CudaContext* c, int cols) {
+  constexpr size_t kMostBytes = 96 * 1024;
+  const size_t room = room_for_inputs<TiledWeights<T, tiles>>(c, kMostBytes);
+  int tokens = kFragmentTokens;
+  while (tokens > 0 && fragment_bytes(tokens, cols) > room) --tokens;
+  return tokens;
+}
+// Of a product that may have two tiles a block, where it wants them.
+template <class T>
+bool two_tiles(const CudaContext* c, const Product& p) {
+  int rows = 0;
+  for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
+  constexpr int kMost = kMostTiles<T>;
+  if (p.gate != Gate::kNone) return true;
+  return kMost == 2 && rows >= kMost * kUnitRows * c->processors * 4 / 3 && tokens_a_pass<T, 2>(c, p.cols) >= std::min(p.tokens, tokens_a_pass<T, 1>(c, p.cols));
+}
+template <class T>
+int tokens_of(const CudaContext* c, const Product& p, bool two) {
+  return two ? tokens_a_pass<T, 2>(c, p.cols) : tokens_a_pass<T, 1>(c, p.cols);
+}
+template <class T>
+int quant_passes(const CudaContext* c, const Product& p) noexcept {
+  const int step = tokens_of<T>(c, p, two_tiles<T>(c, p));
+  return step ? (p.tokens + step - 1) / step : 0;
+}
+
 template <class T, int tiles>
 void launch_quant(CudaContext* c, FewArgs a) {
   a.tickets = next_tickets(c);
@@ -36,23 +64,20 @@ void launch_quant(CudaContext* c, FewArgs a) {
   const size_t inputs = fragment_bytes(a.p.tokens, a.p.cols), shared = inputs + kRingBytes<TiledWeights<T, tiles>>;
   const auto kernel = quant_kernel<T, tiles>;
   note(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shared)));
-  note(c, launch_early({c->stream, a.p.tokens}, dim3(unsigned(std::min(groups, 2 * c->processors))), kFewThreads, shared, kernel, a, int(inputs)));
+  note(c, launch_early({c, a.p.tokens}, dim3(unsigned(std::min(groups, 2 * c->processors))), kFewThreads, shared, kernel, a, int(inputs)));
 }
 
 template <class T>
 void multiply_quant(CudaContext* c, const Product& p, const LinearArgs& a) noexcept {
   FewArgs q{p, {}, nullptr, a.prologue, a.x.floats(), a.x_stride, a.norm_weight, a.eps, nullptr};
-  int rows = 0;
-  for (int i = 0; i < p.outputs; ++i) rows += p.out[i].rows;
-  constexpr int kMost = kMostTiles<T>;
-  const bool two = p.gate != Gate::kNone || (kMost == 2 && rows >= kMost * kUnitRows * c->processors * 4 / 3);
+  const bool two = two_tiles<T>(c, p);
   const auto launch = two ? launch_quant<T, 2> : launch_quant<T, 1>;
-  const int step = tokens_a_pass(p.cols);
+  const int step = tokens_of<T>(c, p, two);
   if (a.prologue == Prologue::kNone && a.x.type == DType::kF16 && a.x_stride == p.cols && p.tokens <= step) {
     q.inputs = a.x.data;
     return launch(c, q);
   }
-  if (p.tokens <= kFusedTokens && p.cols <= kFusedCols && a.x.type == DType::kF32) return launch(c, q);
+  if (p.tokens <= std::min(kFusedTokens, step) && p.cols <= kFusedCols && a.x.type == DType::kF32) return launch(c, q);
   prepare_halves(c, WeightType::kF16, a, p.cols, 1);
   for (int first = 0; first < p.tokens; first += step) {
     q.p.tokens = std::min(step, p.tokens - first);

@@ -227,22 +227,24 @@ __device__ inline void compute(const ManyProduct& a, uint8_t* base, uint64_t* fu
 
 template <class F, int tokens>
 __global__ void __launch_bounds__(kManyThreads, 1) many_kernel(const __grid_constant__ ManyProduct a) {
-  using S = Stages<F, tokens>;
-  extern __shared__ uint8_t raw[];
-  __shared__ uint64_t full[S::kStages], empty[S::kStages];
-  let_next_begin();
-  uint8_t* const base = raw + (1024 - shared_address(raw) % 1024) % 1024;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < S::kStages; ++i) barrier_init(full + i, 1), barrier_init(empty + i, kManyWorkers / 32);
-    publish_shared();
-  }
-  __syncthreads();
-  if (threadIdx.x >= kManyWorkers) {
-    registers_give<kProducerRegisters>();
-    if (threadIdx.x < kManyWorkers + 32) bring<F, tokens>(a, base, full, empty);
-  } else {
-    registers_take<kWorkerRegisters>();
-    compute<F, tokens>(a, base, full, empty);
+  if constexpr (kHopper) {
+    using S = Stages<F, tokens>;
+    extern __shared__ uint8_t raw[];
+    __shared__ uint64_t full[S::kStages], empty[S::kStages];
+    let_next_begin();
+    uint8_t* const base = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < S::kStages; ++i) barrier_init(full + i, 1), barrier_init(empty + i, kManyWorkers / 32);
+      publish_shared();
+    }
+    __syncthreads();
+    if (threadIdx.x >= kManyWorkers) {
+      registers_give<kProducerRegisters>();
+      if (threadIdx.x < kManyWorkers + 32) bring<F, tokens>(a, base, full, empty);
+    } else {
+      registers_take<kWorkerRegisters>();
+      compute<F, tokens>(a, base, full, empty);
+    }
   }
 }
 
@@ -295,7 +297,7 @@ void launch_many(CudaContext* c, ManyProduct& a, const void* inputs, int stride)
   a.groups = (a.tokens + tokens - 1) / tokens;
   a.tiles = K::tiles(a), a.steps = K::steps(a), a.shares = K::of(c).shares(a);
   const int blocks = std::min(a.tiles, K::of(c).clusters[a.shares]) * a.shares;
-  note(c, launch_early(Queue(c->stream, a.tokens).of_clusters(a.shares), dim3(unsigned(blocks)), kManyThreads, K::S::kShared, K::kKernel, a));
+  note(c, launch_early(Queue(c, a.tokens).of_clusters(a.shares), dim3(unsigned(blocks)), kManyThreads, K::S::kShared, K::kKernel, a));
 }
 
 }  // namespace sluice::kernels::cuda

@@ -53,7 +53,7 @@ void launch_gate(CudaContext* c, const LinearArgs& a, int cols, H* to) {
   constexpr int kMany = 512, kRows = 4;  // tokens from which on there are threads enough with some rows each
   const int rows = a.num_tokens >= kMany ? kRows : 1;
   const dim3 grid(unsigned((cols / 8 + kThreads - 1) / kThreads), unsigned((a.num_tokens + rows - 1) / rows));
-  note(c, launch_early({c->stream, a.num_tokens}, grid, kThreads, 0, rows == 1 ? gate_kernel<X, H, 1> : gate_kernel<X, H, kRows>, a, cols, to));
+  note(c, launch_early({c, a.num_tokens}, grid, kThreads, 0, rows == 1 ? gate_kernel<X, H, 1> : gate_kernel<X, H, kRows>, a, cols, to));
 }
 
 template <class H, int parts>
@@ -62,7 +62,7 @@ void launch_rows(CudaContext* c, const LinearArgs& a, int cols, H* to) {
   const int shares = a.prologue == Prologue::kRmsNorm ? 1 : (cols + kPrologueStep - 1) / kPrologueStep;
   const dim3 grid(unsigned(a.num_tokens), unsigned(shares));
   const auto kernel = cols <= kPrologueStep ? halves_kernel<H, parts, 1> : cols <= 2 * kPrologueStep ? halves_kernel<H, parts, 2> : halves_kernel<H, parts, 4>;
-  note(c, launch_early({c->stream, a.num_tokens}, grid, kThreads, 0, kernel, a, cols, to));
+  note(c, launch_early({c, a.num_tokens}, grid, kThreads, 0, kernel, a, cols, to));
 }
 
 template <class H>

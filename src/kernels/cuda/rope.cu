@@ -128,10 +128,10 @@ void launch_rope(CudaContext* c, const RopeAppendArgs& a) {
     const dim3 grid(unsigned((threads + kThreads - 1) / kThreads));
     const auto kernel = a.q.type == DType::kF32 ? rope_vectors_kernel<float, T> : a.q.type == DType::kF16 ? rope_vectors_kernel<__half, T>
                                                                                                           : rope_vectors_kernel<__nv_bfloat16, T>;
-    return note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kThreads, 0, kernel, a));
+    return note(c, launch_early({c, a.batch.num_tokens}, grid, kThreads, 0, kernel, a));
   }
   const dim3 grid(unsigned(a.batch.num_tokens), unsigned((a.q_heads + a.kv_heads + kWarps - 1) / kWarps));
-  note(c, launch_early({c->stream, a.batch.num_tokens}, grid, kWarps * 32, 0, rope_kernel<T>, a));
+  note(c, launch_early({c, a.batch.num_tokens}, grid, kWarps * 32, 0, rope_kernel<T>, a));
 }
 
 }  // namespace

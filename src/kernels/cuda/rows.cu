@@ -50,19 +50,19 @@ __global__ void gather_kernel(GatherArgs a) {
 void embed(Context* context, const EmbedArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_tokens <= 0 || !begin(c)) return;
-  with_type(a.type, [&]<WeightType type>() { note(c, launch_early({c->stream, a.num_tokens}, a.num_tokens, 128, 0, embed_kernel<type>, a)); });
+  with_type(a.type, [&]<WeightType type>() { note(c, launch_early({c, a.num_tokens}, a.num_tokens, 128, 0, embed_kernel<type>, a)); });
 }
 
 void norm(Context* context, const NormArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_tokens <= 0 || !begin(c)) return;
-  note(c, launch_early({c->stream, a.num_tokens}, a.num_tokens, 256, 0, norm_kernel, a));
+  note(c, launch_early({c, a.num_tokens}, a.num_tokens, 256, 0, norm_kernel, a));
 }
 
 void gather(Context* context, const GatherArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_rows <= 0 || !begin(c)) return;
-  note(c, launch_early({c->stream, a.num_rows}, a.num_rows, 256, 0, gather_kernel, a));
+  note(c, launch_early({c, a.num_rows}, a.num_rows, 256, 0, gather_kernel, a));
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,8 +1,7 @@
 // Sampling: a cluster of blocks (ranks) draws a row's token, each over its own slice of the vocabulary, so that one row alone is
-// read by eight multiprocessors; where rows are many, two do. Sums are of integers and extremes have one order, so the token is exactly that of
-// sample/sampler.cpp. Truncation finds the last kept token by selection: first in 2048 steps of 1/64 below the maximum, which
-// spread logits evenly; then among the tokens of one step, by comparing each with each where they are few, else digit by digit
-// in (logit, id).
+// read by eight multiprocessors; where rows are many, two do, and one where there are no clusters. Sums are of integers and extremes have one order, so
+// the token is exactly that of sample/sampler.cpp. Truncation finds the last kept token by selection: first in 2048 steps of 1/64 below the maximum,
+// which spread logits evenly; then among the tokens of one step, by comparing each with each where they are few, else digit by digit in (logit, id).
 #include <cooperative_groups.h>
 
 #include "base/portable_log.h"
@@ -59,6 +58,7 @@ struct Shared {
   int chosen;
   unsigned long long before;
 };
+static_assert(sizeof(Shared) <= 99 * 1024);  // what the least of devices have
 static_assert(sizeof(Candidate) * (kListed + kFew) <= sizeof(unsigned long long) * 2 * kSteps);
 
 // Order of floats as unsigned integers, larger first is larger; -0 counts as 0.
@@ -92,18 +92,34 @@ __device__ inline uint4 noise_of(const SampleRow& r, int token) {
 
 __device__ inline unsigned long long mass(float x, float max) { return sample::token_mass(x, max); }
 
+// The blocks of a row: a cluster, or one alone.
+template <int kRanks>
+struct Ranks {
+  __device__ int mine() const { return int(cg::this_cluster().block_rank()); }
+  __device__ void sync() const { cg::this_cluster().sync(); }
+  template <class T> __device__ T* at(T* shared, int rank) const { return cg::this_cluster().map_shared_rank(shared, rank); }
+};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+template <>
+struct Ranks<1> {
+  __device__ int mine() const { return 0; }
+  __device__ void sync() const { __syncthreads(); }
+  template <class T> __device__ T* at(T* shared, int) const { return shared; }
+};
+#endif
+
 // What the threads of one row share: the slice of this block, and reductions over the cluster.
 template <int kRanks>
 class Row {
  public:
   __device__ Row(const SampleArgs& a, Shared& shared)
-      : cluster_(cg::this_cluster()), shared_(shared), vocab_(a.vocab),
+      : shared_(shared), vocab_(a.vocab),
         x_(a.logits + size_t(blockIdx.x / kRanks) * a.vocab) {
-    const int slice = ((a.vocab + kRanks - 1) / kRanks + 3) / 4 * 4, rank = int(cluster_.block_rank());
+    const int slice = ((a.vocab + kRanks - 1) / kRanks + 3) / 4 * 4, rank = cluster_.mine();
     begin_ = min(vocab_, rank * slice);
     end_ = min(vocab_, begin_ + slice);
   }
-  __device__ bool leads() const { return cluster_.block_rank() == 0 && threadIdx.x == 0; }
+  __device__ bool leads() const { return cluster_.mine() == 0 && threadIdx.x == 0; }
   __device__ float* logits() const { return x_; }
   __device__ bool mine(int token) const { return token >= begin_ && token < end_; }
   __device__ void sync() const { cluster_.sync(); }
@@ -150,8 +166,8 @@ class Row {
       shared_.best_of_block = b;
     }
     cluster_.sync();
-    b = *cluster_.map_shared_rank(&shared_.best_of_block, 0);
-    for (int r = 1; r < kRanks; ++r) b = better(b, *cluster_.map_shared_rank(&shared_.best_of_block, r));
+    b = *cluster_.at(&shared_.best_of_block, 0);
+    for (int r = 1; r < kRanks; ++r) b = better(b, *cluster_.at(&shared_.best_of_block, r));
     cluster_.sync();
     return b;
   }
@@ -167,7 +183,7 @@ class Row {
     }
     cluster_.sync();
     T s = 0;
-    for (int r = 0; r < kRanks; ++r) s += *cluster_.map_shared_rank(block, r);
+    for (int r = 0; r < kRanks; ++r) s += *cluster_.at(block, r);
     cluster_.sync();
     return s;
   }
@@ -189,7 +205,7 @@ class Row {
     cluster_.sync();
     for (int i = threadIdx.x; i < bins; i += kThreads) {
       unsigned long long n = 0;
-      for (int r = 0; r < kRanks; ++r) n += cluster_.map_shared_rank(shared_.bins, r)[i];
+      for (int r = 0; r < kRanks; ++r) n += cluster_.at(shared_.bins, r)[i];
       shared_.totals[i] = n;
     }
     cluster_.sync();
@@ -214,9 +230,9 @@ class Row {
     int n = 0;
     bool fits = true;
     for (int r = 0; r < kRanks; ++r) {
-      const int count = *cluster_.map_shared_rank(&shared_.num_listed, r);
+      const int count = *cluster_.at(&shared_.num_listed, r);
       fits = fits && count <= kListed && n + count <= kFew;
-      for (int i = threadIdx.x; fits && i < count; i += kThreads) shared_.all[n + i] = cluster_.map_shared_rank(shared_.listed, r)[i];
+      for (int i = threadIdx.x; fits && i < count; i += kThreads) shared_.all[n + i] = cluster_.at(shared_.listed, r)[i];
       n += count;
     }
     cluster_.sync();
@@ -258,7 +274,7 @@ class Row {
     __syncthreads();
   }
 
-  cg::cluster_group cluster_;
+  Ranks<kRanks> cluster_;
   Shared& shared_;
   int vocab_, begin_, end_;
   float* x_;
@@ -390,7 +406,7 @@ __device__ double log_probabilities(const Row<ranks>& row, int num_top, sample::
 }
 
 template <int ranks>
-__global__ void __cluster_dims__(ranks) __launch_bounds__(kThreads, ranks == 2 ? 2 : 1) sample_kernel(const __grid_constant__ SampleArgs a) {
+__device__ inline void sample_row(const SampleArgs& a) {
   extern __shared__ uint4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   let_next_begin();
@@ -427,10 +443,23 @@ __global__ void __cluster_dims__(ranks) __launch_bounds__(kThreads, ranks == 2 ?
   a.results[index] = {token, logprob};
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define SLUICE_CLUSTER(blocks)
+#else
+#define SLUICE_CLUSTER(blocks) __cluster_dims__(blocks)
+#endif
 template <int ranks>
-cudaError_t launch(cudaStream_t stream, const SampleArgs& a) {
-  const cudaError_t e = cudaFuncSetAttribute(sample_kernel<ranks>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
-  return e != cudaSuccess ? e : launch_early(stream, dim3(unsigned(a.num_rows * ranks)), kThreads, sizeof(Shared), sample_kernel<ranks>, a);
+__global__ void SLUICE_CLUSTER(ranks) __launch_bounds__(kThreads, ranks == 2 ? 2 : 1) sample_kernel(const __grid_constant__ SampleArgs a) {
+  if constexpr (kHopper) sample_row<ranks>(a);
+}
+#undef SLUICE_CLUSTER
+__global__ void __launch_bounds__(kThreads, 1) alone_kernel(const __grid_constant__ SampleArgs a) {
+  if constexpr (!kHopper) sample_row<1>(a);
+}
+
+cudaError_t launch(const CudaContext* c, const SampleArgs& a, int ranks, void (*kernel)(SampleArgs)) {
+  const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared));
+  return e != cudaSuccess ? e : launch_early(c, dim3(unsigned(a.num_rows * ranks)), kThreads, sizeof(Shared), kernel, a);
 }
 
 }  // namespace
@@ -438,7 +467,8 @@ cudaError_t launch(cudaStream_t stream, const SampleArgs& a) {
 void sample_rows(Context* context, const SampleArgs& a) noexcept {
   CudaContext* c = of(context);
   if (a.num_rows <= 0 || !begin(c)) return;
-  note(c, a.num_rows < kManyRows ? launch<8>(c->stream, a) : launch<2>(c->stream, a));
+  if (!c->can.hopper) note(c, launch(c, a, 1, alone_kernel));
+  else note(c, a.num_rows < kManyRows ? launch(c, a, 8, sample_kernel<8>) : launch(c, a, 2, sample_kernel<2>));
 }
 
 }  // namespace sluice::kernels::cuda

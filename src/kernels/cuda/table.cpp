@@ -96,6 +96,7 @@ Context* create(const ContextOptions& o) noexcept {
   c->max_tokens = std::max(1, o.max_tokens);
   c->max_dim = (std::max(1, o.max_dim) + 31) / 32 * 32;
   c->device = o.device;
+  c->can = capability_of(o.device);
   c->deterministic = o.deterministic;
   c->opened_bytes = opened_bytes(o);
   try {
@@ -149,14 +150,12 @@ const char* synchronize(Context* context) noexcept {
   return fault_text(c);
 }
 
-constexpr int kMaxDevices = 16;
-
 KernelTable make_table(int device) {
   KernelTable t{};
   t.name = "cuda";
   t.device = device;
   t.half_products = true;
-  t.fp8_inputs = true;
+  t.fp8_inputs = capability_of(device).hopper;
   t.allocate = allocate;
   t.release = release;
   t.allocate_staging = allocate_staging;
@@ -236,15 +235,16 @@ const KernelTable* cuda_kernels(int device, const char** why) {
   static KernelTable tables[cuda::kMaxDevices];
   static char text[256];
   const std::lock_guard lock(mutex);
-  int count = 0, major = 0, minor = 0;
+  int count = 0;
   const cudaError_t e = cudaGetDeviceCount(&count);
   if (e != cudaSuccess) {
     std::snprintf(text, sizeof text, "%s", cudaGetErrorString(e));
   } else if (device < 0 || device >= std::min(count, cuda::kMaxDevices)) {
     std::snprintf(text, sizeof text, "this machine has %d CUDA devices", count);
-  } else if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-             cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess || major != 9 || minor != 0) {
-    std::snprintf(text, sizeof text, "the device is of compute capability %d.%d, and this build is for 9.0", major, minor);
+  } else if (!cuda::capability_of(device).code) {
+    int major = 0, minor = 0;
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    std::snprintf(text, sizeof text, "the device is of compute capability %d.%d, and this build has code for %s", major, minor, cuda::built_for());
   } else {
     if (!tables[device].name) tables[device] = cuda::make_table(device);
     if (why) *why = nullptr;

@@ -14,8 +14,9 @@ struct TiledType {
   // Rows [row_begin, row_end) of a matrix in file layout into its tiles; row_begin is a multiple of 16. Any thread.
   void (*pack)(int rows, int cols, const void* src, void* dst, int row_begin, int row_end) noexcept;
   // Rows of x and the norm's weights are at multiples of 16 bytes. A few tokens, near memory bandwidth: inputs rounded to f16, weights as they are, sums in
-  // float32. Any number of tokens is taken, in groups whose inputs fit shared memory (quant_passes).
+  // float32. Any number of tokens is taken, in groups whose inputs fit shared memory; passes is how many, 0: one token's do not.
   void (*few)(CudaContext* c, const Product& p, const LinearArgs& a) noexcept;
+  int (*passes)(const CudaContext* c, const Product& p) noexcept;
   // The same for some dozens of tokens and more (many_tiles.cuh): weights scaled to f16 in registers.
   void (*many)(CudaContext* c, const Product& p, const LinearArgs& a) noexcept;
   // Rows [begin, end) as f16 rows of cols, at `to`; begin is a multiple of 16.
@@ -37,12 +38,5 @@ SLUICE_ANYWHERE constexpr size_t fragment_bytes(int tokens, int cols) {
   const size_t padded = size_t(units_of(cols)) * kUnitCols;
   return (size_t(tokens) * (padded + kFragmentPad) * 2 + padded / 32 * kFragmentTokens * sizeof(float) + 127) / 128 * 128;
 }
-constexpr int tokens_a_pass(int cols) {
-  constexpr size_t kMostBytes = 96 * 1024;
-  int tokens = kFragmentTokens;
-  while (tokens > 1 && fragment_bytes(tokens, cols) > kMostBytes) --tokens;
-  return tokens;
-}
-constexpr int quant_passes(const Product& p) { return (p.tokens + tokens_a_pass(p.cols) - 1) / tokens_a_pass(p.cols); }
 
 }  // namespace sluice::kernels::cuda

@@ -15,7 +15,7 @@ struct TiledRows {
 
 template <class T>
 constexpr TiledType tiled_type() {
-  return {T::kType, kUnitBytes<T>, pack_tiles<T>, multiply_quant<T>, multiply_quant_many<T>, expand_tiles<T>, float_products_of<TiledRows<T>>()};
+  return {T::kType, kUnitBytes<T>, pack_tiles<T>, multiply_quant<T>, quant_passes<T>, multiply_quant_many<T>, expand_tiles<T>, float_products_of<TiledRows<T>>()};
 }
 
 }  // namespace sluice::kernels::cuda
