@@ -1,5 +1,5 @@
 // Products of tiled weights (tiled.h) with some dozens of tokens and more (many_tiles.cuh). A step is a unit of 128 columns. In registers quants become f16 with
-// scale and minimum applied - one rounding more than linear_quant.cu, paid back over the tokens - and are the left factor of the tensor
+// scale and minimum applied - one rounding more than linear_quant.cuh, paid back over the tokens - and are the left factor of the tensor
 // cores' products, a warp a tile of 16 rows of each band.
 #pragma once
 #include "kernels/cuda/many_tiles.cuh"
