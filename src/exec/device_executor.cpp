@@ -1,7 +1,6 @@
 #include "exec/device_executor.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "exec/warm_up.h"
 
@@ -13,13 +12,6 @@ constexpr int kMostRecorded = 256;  // tokens; longer steps hide the launches of
 
 Status no_room(const char* what) {
   return Error{ErrorCode::kUnavailable, std::string("the device has no room for ") + what, {}};
-}
-
-// Sequences of a recorded step: 1, 2, 4, 8, then multiples of a quarter of the power of two below, of 8 at least.
-int padded_sequences(int n) {
-  if (n <= 8) return int(std::bit_ceil(unsigned(n)));
-  const int step = std::max(8, int(std::bit_floor(unsigned(n - 1))) / 4);
-  return (n + step - 1) / step * step;
 }
 
 }  // namespace
@@ -128,17 +120,11 @@ DeviceExecutor::~DeviceExecutor() {
   model_->kernels().destroy(context_);
 }
 
-DeviceExecutor::Size DeviceExecutor::recorded_size(const sched::BatchPlan& plan) const {
+RecordedSize DeviceExecutor::size_of(const sched::BatchPlan& plan) const {
   const model::ModelSpec& s = model_->spec();
-  const int n = plan.num_sequences(), tokens = plan.num_tokens(), padded = padded_sequences(n), each = tokens / std::max(n, 1);
-  const int most = std::min({activations_.max_rows, activations_.max_tokens, kMostRecorded});
-  if (!options_.graphs || model_->kernels().host_memory || n == 0 || int(plan.rows.size()) != tokens || padded * each > most) return {};
-  if (each > 1 && (each > options_.block_tokens || each * (s.q_heads / s.kv_heads) > kernels::kRecordedRows)) return {};
-  for (int i = 0; i < n; ++i)
-    if (plan.query_begin[size_t(i)] != i * each) return {};
-  for (int i = 0; i < tokens; ++i)
-    if (!plan.rows[size_t(i)].samples || plan.rows[size_t(i)].token_row != i) return {};
-  return {padded, each};
+  if (!options_.graphs || model_->kernels().host_memory) return {};
+  return recorded_size(plan, std::min({activations_.max_rows, activations_.max_tokens, kMostRecorded}),
+                       std::min(options_.block_tokens, kernels::kRecordedRows / (s.q_heads / s.kv_heads)));
 }
 
 Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
@@ -151,9 +137,9 @@ Status DeviceExecutor::submit(const sched::BatchPlan& plan) {
     for (int s = 0; s < plan.num_sequences(); ++s) touch_ahead_->reach(plan.block_ids[size_t(plan.block_begin[size_t(s) + 1]) - 1]);  // the newest of its blocks
   slot.num_logprobs.clear();
   for (const sched::OutputRow& r : plan.rows) slot.num_logprobs.push_back(r.samples ? r.params->num_logprobs : r.num_logprobs);
-  const Size size = recorded_size(plan);
-  const bool recordable = size.first > 0;
-  if (!slot.plan.fill(plan, recordable ? size.first : plan.num_sequences(), options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
+  const RecordedSize size = size_of(plan);
+  const bool recordable = size.sequences > 0;
+  if (!slot.plan.fill(plan, recordable ? size.sequences : plan.num_sequences(), options_.total_blocks, model_->spec().vocab)) return no_room("a step's plan");
   slot.plan.send(context_);
   copy_blocks(plan);
   const bool distributions = RowDistributions::wanted(plan);
@@ -188,7 +174,7 @@ void DeviceExecutor::run(const PlanView& view, Slot& slot, const Slot& before, c
 }
 
 // The first step of a kind runs as it is, so that whatever kernels load or tune on first use stays out of the recording.
-void DeviceExecutor::run_recorded(int index, Size size, Slot& slot, const Slot& before) {
+void DeviceExecutor::run_recorded(int index, RecordedSize size, Slot& slot, const Slot& before) {
   const kernels::KernelTable& table = model_->kernels();
   Recorded& r = recorded_[{index, size}];
   if (r.graph && r.base != slot.plan.base()) {

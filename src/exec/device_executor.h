@@ -11,6 +11,7 @@
 
 #include "exec/executor.h"
 #include "exec/plan_memory.h"
+#include "exec/recorded_size.h"
 #include "exec/row_distributions.h"
 #include "exec/touch_ahead.h"
 #include "model/model.h"
@@ -79,8 +80,6 @@ class DeviceExecutor final : public Executor {
     kernels::BackendBuffer results, top;   // staging: what the sampler leaves for the host
     std::vector<int32_t> num_logprobs;     // of the plan's rows
   };
-  // The size of a recorded step: padded sequences, and tokens of each.
-  using Size = std::pair<int, int>;
   // A recorded step of a size in one slot.
   struct Recorded {
     kernels::Graph* graph = nullptr;
@@ -89,11 +88,10 @@ class DeviceExecutor final : public Executor {
 
   static kernels::ContextOptions context_options(const model::ModelSpec& spec, const kernels::KernelTable& kernels, const DeviceOptions& options);
   void make_caches();
-  // The size to record a step as; {0, 0}: it is run as it is.
-  Size recorded_size(const sched::BatchPlan& plan) const;
+  RecordedSize size_of(const sched::BatchPlan& plan) const;
   // plan: where its rows' distributions are wanted (a host's alone), else null.
   void run(const PlanView& view, Slot& slot, const Slot& before, const sched::BatchPlan* plan = nullptr);
-  void run_recorded(int index, Size size, Slot& slot, const Slot& before);
+  void run_recorded(int index, RecordedSize size, Slot& slot, const Slot& before);
   void copy_blocks(const sched::BatchPlan& plan);
   Error fault(const char* what) const;
 
@@ -109,8 +107,8 @@ class DeviceExecutor final : public Executor {
   uint64_t submitted_ = 0, collected_ = 0;
   RowDistributions distributions_;
   std::vector<float> downloaded_;           // logits of a device
-  std::map<std::pair<int, Size>, Recorded> recorded_;  // by slot and size
-  std::set<Size> seen_;                     // that a recordable step has had
+  std::map<std::pair<int, RecordedSize>, Recorded> recorded_;  // by slot and size
+  std::set<RecordedSize> seen_;             // that a recordable step has had
   Status ready_;
 };
 
