@@ -247,6 +247,7 @@ struct ContextOptions {
   int max_dim = 0;               // largest K of any linear
   int device = 0;                // the table's
   bool deterministic = false;    // results independent of the batch, where the backend does not give that anyway
+  bool library = true;           // products by the vendor's library where the backend would take it; else as if there were none
   // Caches that attention is to be fast with, for scratch memory.
   CacheType cache_type = {};
   int head_dim = 0, max_context = 0;

@@ -37,9 +37,10 @@ struct ContextDeleter {
 };
 using ContextPtr = std::unique_ptr<Context, ContextDeleter>;
 // Deterministic by default: what the bitwise contract is held against.
-inline ContextPtr make_context(const KernelTable& t, int threads, int max_tokens = 64, int max_dim = 2048, bool deterministic = true) {
+inline ContextPtr make_context(const KernelTable& t, int threads, int max_tokens = 64, int max_dim = 2048, bool deterministic = true,
+                               bool library = true) {
   Context* c = t.create({.threads = threads, .pin = false, .max_tokens = max_tokens, .max_dim = max_dim,
-                         .device = t.device, .deterministic = deterministic, .cache_type = {CacheElement::kInt8, CacheElement::kInt8},
+                         .device = t.device, .deterministic = deterministic, .library = library, .cache_type = {CacheElement::kInt8, CacheElement::kInt8},
                          .head_dim = 256, .max_context = 8192});
   if (!c) throw std::runtime_error("no context");
   return ContextPtr(c, {&t});

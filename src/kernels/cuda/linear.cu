@@ -1,6 +1,6 @@
 // Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
-// else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Tiled
-// types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh (on 9.0 alone), more by the library from rows that are expanded to f16. Everything
+// else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Where it is not, linear_large.cu
+// takes many of all three, on 9.0 alone. Tiled types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh (on 9.0 alone), more by the library from rows that are expanded to f16. Everything
 // else by linear_float.cuh: few tokens in float32, many in tf32. A deterministic context takes the ways in which a token's result depends on its own inputs alone,
 // whatever the number of tokens.
 #include <algorithm>
@@ -143,18 +143,20 @@ void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const 
 }
 
 // The ways that a product may go; which is right depends on the weights' type, the shape and how inputs lie.
-enum class Way { kFew, kCodes, kLibrary, kQuant, kQuantMany, kExpanded, kRows, kTiles };
+enum class Way { kFew, kCodes, kLibrary, kLarge, kQuant, kQuantMany, kExpanded, kRows, kTiles };
 
 // aligned: inputs at multiples of 16 bytes. floats: they are float32.
 Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned, bool floats) {
   if (is_fp8(type) && !c->deterministic && aligned) {
     if (few_takes(type, p) && own_is_faster(c, p)) return Way::kFew;
     if (c->library && c->can.hopper && codes_take(p)) return Way::kCodes;
+    if (!c->library && large_takes(c, type, p)) return Way::kLarge;
     if (c->library && p.cols % 8 == 0 && floats) return Way::kExpanded;
   }
   if (!is_fp8(type) && few_takes(type, p) && aligned) {
     if (c->deterministic || own_is_faster(c, p)) return Way::kFew;
     if (c->library) return Way::kLibrary;
+    if (large_takes(c, type, p)) return Way::kLarge;
   }
   if (is_tiled(type) && !c->deterministic && aligned) {
     const int passes = find_tiled(type)->passes(c, p);
@@ -178,6 +180,7 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
     case Way::kCodes: return multiply_codes(c, p, a);
     case Way::kQuant: return tiled->few(c, p, a);
     case Way::kQuantMany: return tiled->many(c, p, a);
+    case Way::kLarge: return multiply_large(c, type, p, a);
     case Way::kExpanded: return multiply_expanded(c, type, p, a);
     case Way::kLibrary: {
       const Halves in = half_inputs(c, type, a, p.cols);
@@ -225,23 +228,24 @@ Product product_of(const LinearArgs& a, int& from) {
 
 int* next_tickets(CudaContext* c) noexcept { return c->tickets + 2 * (c->next_tickets++ % kTicketPairs); }
 
-// Halves where the library computes: what it is given needs no rounding then, and is half as long.
+// Halves where many tokens are computed from halves: what is given needs no rounding then, and is half as long.
 DType activations(const Context* context, const PackedWeight& w, int num_tokens) noexcept {
   const auto* c = static_cast<const CudaContext*>(context);
-  if (c->deterministic || !c->library || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
-  if (is_fp8(w.type)) return c->can.hopper && w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && num_tokens > kOwnTokens ? DType::kBF16 : DType::kF32;
-  const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && num_tokens > kOwnTokens;
+  if (c->deterministic || (!c->library && !c->can.hopper) || w.cols % 64 != 0 || w.rows % 8 != 0) return DType::kF32;
+  const bool many = num_tokens > (c->library ? kOwnTokens : kFewTokens);
+  if (is_fp8(w.type)) return c->can.hopper && w.scale_cols == w.cols && w.rows % 16 == 0 && fp8_rows_take(w.cols) && many ? DType::kBF16 : DType::kF32;
+  const bool halves = (w.type == WeightType::kF16 || w.type == WeightType::kBF16) && many;
   return halves || (is_tiled(w.type) && num_tokens > kQuantFew) ? half_of(w.type) : DType::kF32;
 }
 
-// Where a kernel for few tokens makes the product, and what follows takes halves.
+// Where a kernel of this backend makes the product, and what follows takes halves.
 bool gates(const Context* context, const PackedWeight& gate, const PackedWeight& up, const PackedWeight& down, int num_tokens, DType* y) noexcept {
   const auto* c = static_cast<const CudaContext*>(context);
   if (c->deterministic || gate.type != up.type || gate.rows != up.rows || gate.cols != up.cols || gate.scale_cols != up.scale_cols || gate.rows % kUnitRows != 0 || gate.input_order != up.input_order || (gate.input_order && !is_tiled(gate.type))) return false;
   const Product both{num_tokens, gate.cols, 2, {output_of({gate, nullptr, {}, 0, false}), output_of({up, nullptr, {}, 0, false})}, Gate::kSilu};
   const Product after{num_tokens, down.cols, 1, {output_of({down, nullptr, {}, down.rows, true})}};
   const Way makes = way_of(c, gate.type, both, true, true), reads = way_of(c, down.type, after, true, false);
-  if (makes != Way::kFew && makes != Way::kQuant && makes != Way::kQuantMany) return false;
+  if (makes != Way::kFew && makes != Way::kLarge && makes != Way::kQuant && makes != Way::kQuantMany) return false;
   if (reads == Way::kExpanded || reads == Way::kRows || reads == Way::kTiles) return false;
   const bool own = reads == Way::kFew || reads == Way::kQuant;  // which take fp8's inputs, too, as f16
   *y = own && is_fp8(down.type) ? DType::kF16 : half_of(down.type);

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/prologue.cuh"
@@ -133,19 +134,7 @@ __device__ inline float4 gated(Gate gate, const float4& v, const float4& up) {
   return make_float4(gated(gate, v.x, up.x), gated(gate, v.y, up.y), gated(gate, v.z, up.z), gated(gate, v.w, up.w));
 }
 
-// Number `rank`'s of the cluster in place of this block's shared memory.
-__device__ inline float4 read_of_block(uint32_t address, int rank) {
-  uint32_t there;
-  float4 v;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(there) : "memory");
-  return v;
-}
-// By all workers of a cluster, whose other threads end and are not waited for any more.
-__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
-// The cluster's sums of a tile, added up: each block does so for some of its groups of tokens. A loop: code that runs but once takes longest to be read.
+// The cluster's sums of a tile, added up: each block does so for some of its groups of tokens. Only workers meet: all other threads end. A loop: code that runs but once takes longest to be read.
 template <int tokens>
 __device__ inline void fold_cluster(const ManyProduct& a, int tile_row, int tile_token, int share, const float (&sums)[kBands][tokens / 2], uint8_t* base) {
   constexpr int kGroups = tokens / 8;

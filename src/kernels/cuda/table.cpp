@@ -86,7 +86,7 @@ size_t inputs_bytes(const ContextOptions& o) {
 
 size_t context_bytes(const ContextOptions& o) noexcept {
   return inputs_bytes(o) + (kPartTiles * kPartFloats + kSplitFloats) * sizeof(float) + (kSplitUnits + 2 * kTicketPairs) * sizeof(int) + opened_bytes(o) +
-         (o.deterministic ? 0 : kExpandedBytes + Library::kWorkspaceBytes);
+         (o.deterministic || !o.library ? 0 : kExpandedBytes + Library::kWorkspaceBytes);
 }
 
 Context* create(const ContextOptions& o) noexcept {
@@ -124,7 +124,7 @@ Context* create(const ContextOptions& o) noexcept {
     destroy(c);
     return nullptr;
   }
-  if (c->deterministic) return c;
+  if (c->deterministic || !o.library) return c;
   c->library = Library::open().release();
   if (c->library && cudaMalloc(reinterpret_cast<void**>(&c->expanded), kExpandedBytes) != cudaSuccess) {
     cudaGetLastError();

@@ -133,6 +133,20 @@ struct LinearRun {
   }
 };
 
+// What a context is made for: as a server's, without the vendor's library, batch-invariant.
+struct Mode {
+  bool deterministic, library;
+  ContextPtr context(const KernelTable& t) const { return make_context(t, 2, 640, 2048, deterministic, library); }
+};
+// Those in which a backend may compute this differently.
+std::vector<Mode> modes(const KernelTable& t, WeightType type, int tokens) {
+  std::vector<Mode> some{{false, true}};
+  if (t.batch_invariant) return some;
+  some.push_back({true, true});
+  if (tokens > 8 && (type == WeightType::kF16 || type == WeightType::kBF16 || is_fp8(type))) some.push_back({false, false});
+  return some;
+}
+
 std::vector<LinearCase> shapes() {
   std::vector<LinearCase> cases;
   const Prologue prologues[] = {Prologue::kNone, Prologue::kRmsNorm, Prologue::kSiluMul, Prologue::kGeluMul};
@@ -156,6 +170,12 @@ std::vector<LinearCase> shapes() {
     for (const auto& [tokens, rows, cols] : {std::tuple{12, 130, 2048}, {32, 257, 512}, {33, 384, 1280}, {64, 40, 2048}, {65, 640, 768}, {128, 256, 1024}, {130, 300, 1536}, {260, 130, 512}})
       cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
   }
+  // Many tokens: the edges of tiles of 128 tokens and of 256 rows, and of steps of 64 columns.
+  for (WeightType type : {WeightType::kF16, WeightType::kBF16})
+    for (const auto& [tokens, rows, cols] : {std::tuple{129, 1000, 192}, {257, 264, 1088}, {300, 520, 2048}, {640, 136, 576}})
+      cases.push_back({type, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  for (const auto& [tokens, rows, cols] : {std::tuple{129, 1008, 128}, {257, 272, 1152}, {520, 528, 2048}})
+    cases.push_back({WeightType::kFp8_128, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, true});
   // More tiles than a device has processors, of too few columns to be shared: a block has one after another.
   cases.push_back({WeightType::kQ4_0, 520, 6930, 256, Prologue::kRmsNorm, true, true});
   // Fp8 of one scale a row and of one a block: the same edges, and rows that a library wants and does not.
@@ -176,11 +196,10 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
   const Truth want = truth(c, d);
   const bool int8_inputs = t.int8_inputs && quant::find_format(c.type)->block_elements != 1 && !is_fp8(c.type);
   Verdict v;
-  for (bool deterministic : {false, true}) {
-    if (deterministic && t.batch_invariant) continue;  // nothing else to see
-    const ContextPtr context = make_context(t, 2, 640, 2048, deterministic);
+  for (const Mode& mode : modes(t, c.type, c.tokens)) {
+    const ContextPtr context = mode.context(t);
     const std::vector<float> y = LinearRun(t, c, d).outputs(context.get(), d.before, c.tokens);
-    const bool halves = t.half_products && !deterministic, bf16_inputs = (t.bf16_inputs || halves) && c.type == WeightType::kBF16;
+    const bool deterministic = mode.deterministic, halves = t.half_products && !deterministic, bf16_inputs = (t.bf16_inputs || halves) && c.type == WeightType::kBF16;
     const bool fp8_inputs = !deterministic && t.fp8_inputs && is_fp8(c.type) && (c.row_scale || c.cols == side_unit(c.type));
     keep_worst(v.error, want.error(y, int8_inputs, fp8_inputs ? kFp8Inputs : bf16_inputs ? 1e-2 : halves ? 2.5e-3 : 1e-5));
   }
@@ -188,13 +207,7 @@ Verdict agrees(const KernelTable& t, const LinearCase& c, uint64_t seed) {
 }
 
 // Activations in the type that the backend would have them in: inputs that it reads without a norm, results that it does not add.
-Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
-  if (!t.activations) return {};
-  LinearData d(c, seed);
-  const ContextPtr context = make_context(t, 2, 640, 2048, false);
-  const Packed w = pack_weight(t, c.type, c.rows, c.cols, d.bytes, c.row_scale);
-  const DType type = t.activations(context.get(), w.weight, c.tokens);
-  if (type == DType::kF32) return {};
+double halves_error(const KernelTable& t, Context* context, const LinearCase& c, LinearData d, const PackedWeight& weight, DType type) {
   const DType in = c.prologue == Prologue::kRmsNorm ? DType::kF32 : type, out = c.accumulate ? DType::kF32 : type;
   d.x = from_type(in, as_type(in, d.x));
   const OnBackend<uint8_t> x(t, as_type(in, d.x)), y(t, as_type(out, d.before));
@@ -207,11 +220,22 @@ Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
   a.norm_weight = norm.data();
   a.eps = 1e-5f;
   a.num_outputs = 1;
-  a.out[0] = {w.weight, c.bias ? bias.data() : nullptr, Array(y.data(), out), c.rows, c.accumulate};
-  t.linear(context.get(), a);
+  a.out[0] = {weight, c.bias ? bias.data() : nullptr, Array(y.data(), out), c.rows, c.accumulate};
+  t.linear(context, a);
+  return truth(c, d).error(from_type(out, y.read(context)), false, c.row_scale ? kFp8Inputs : type == DType::kBF16 ? 1e-2 : 2.5e-3,
+                          out == DType::kF32 ? 0 : out == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048);
+}
+
+Verdict halves_agree(const KernelTable& t, const LinearCase& c, uint64_t seed) {
+  if (!t.activations) return {};
+  LinearData d(c, seed);
+  const Packed w = pack_weight(t, c.type, c.rows, c.cols, d.bytes, c.row_scale);
   Verdict v;
-  v.error = truth(c, d).error(from_type(out, y.read(context.get())), false, c.row_scale ? kFp8Inputs : type == DType::kBF16 ? 1e-2 : 2.5e-3,
-                              out == DType::kF32 ? 0 : out == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048);
+  for (const Mode& mode : modes(t, c.type, c.tokens)) {
+    const ContextPtr context = mode.context(t);
+    const DType type = t.activations(context.get(), w.weight, c.tokens);
+    if (type != DType::kF32) keep_worst(v.error, halves_error(t, context.get(), c, d, w.weight, type));
+  }
   return v;
 }
 
@@ -249,8 +273,8 @@ Verdict gate_agrees(const KernelTable& t, const GateCase& c, uint64_t seed) {
   if (w.weight.scales) up.scales += size_t(c.rows) * size_t(c.cols / up.scale_cols), down.scale_cols = c.row_scale ? c.rows : side_unit(c.type);
   const Truth want = truth(both, d);
   Verdict v;
-  for (bool deterministic : {false, true}) {
-    const ContextPtr context = make_context(t, 2, 640, 2048, deterministic);
+  for (const Mode& mode : modes(t, c.type, c.tokens)) {
+    const ContextPtr context = mode.context(t);
     DType type = DType::kF32;
     if (!t.gates(context.get(), gate, up, down, c.tokens, &type)) continue;
     const OnBackend<float> x(t, d.x), norm(t, d.norm);
@@ -268,7 +292,7 @@ Verdict gate_agrees(const KernelTable& t, const GateCase& c, uint64_t seed) {
     a.gate = c.gate;
     t.linear(context.get(), a);
     const std::vector<float> got = from_type(type, y.read(context.get()));
-    const bool halves = t.half_products && !deterministic;
+    const bool halves = t.half_products && !mode.deterministic;
     const bool fp8 = t.fp8_inputs && is_fp8(c.type) && t.activations(context.get(), gate, c.tokens) == DType::kBF16;
     const double rough = fp8 ? kFp8Inputs : halves && c.type == WeightType::kBF16 ? 1e-2 : halves ? 2.5e-3 : 1e-5;
     for (int i = 0; i < c.tokens; ++i)
@@ -294,6 +318,10 @@ std::vector<GateCase> gate_shapes() {
   for (WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBF16}) add(type, 64, 64), add(type, 384, 576), add(type, 192, 2048);
   for (WeightType type : {WeightType::kQ4_0, WeightType::kQ8_0}) add(type, 16 * 32, 1088), add(type, 320, 256);
   for (bool row_scale : {false, true}) add(WeightType::kFp8_128, 128, 128, row_scale), add(WeightType::kFp8_128, 384, 1152, row_scale);
+  for (int tokens : {129, 300}) {
+    for (WeightType type : {WeightType::kF16, WeightType::kBF16}) cases.push_back({type, tokens, 320, 576, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0});
+    cases.push_back({WeightType::kFp8_128, tokens, 384, 1152, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0, true});
+  }
   return cases;
 }
 
