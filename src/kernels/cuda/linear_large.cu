@@ -6,10 +6,12 @@
 #include <type_traits>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/large_tiles.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
-#include "kernels/cuda/prologue.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma_256.cuh"
 
@@ -20,7 +22,8 @@ constexpr int kWorkers = 256, kThreads = kWorkers + 128, kPair = 2;
 constexpr int kTokens = 128, kTileRows = 256, kHalfRows = kTileRows / 2;
 constexpr int kPanelBytes = 128;  // of a row of either factor in a step
 constexpr int kTokenBytes = kTokens * kPanelBytes, kHalfBytes = kHalfRows * kPanelBytes, kStageBytes = kTokenBytes + 2 * kHalfBytes;
-constexpr int kStages = 4, kShared = kStages * kStageBytes + 1024;  // to begin at a multiple of 1,024
+constexpr int kStages = 4, kBarrierBytes = 2 * kStages * int(sizeof(uint64_t));
+constexpr int kShared = 1024 + kStages * kStageBytes + kBarrierBytes;  // to begin at a multiple of 1,024
 constexpr int kWorkerRegisters = 232, kProducerRegisters = 40;
 
 struct LargeProduct {
@@ -224,12 +227,13 @@ __device__ inline void compute(const LargeProduct& a, Ring ring) {
 template <class E>
 __global__ void __launch_bounds__(kThreads, 1) large_kernel(const __grid_constant__ LargeProduct a) {
   if constexpr (kHopper) {
-    extern __shared__ uint8_t raw[];
-    __shared__ uint64_t full[kStages], empty[kStages];
     let_next_begin();
-    const Ring ring{raw + (1024 - shared_address(raw) % 1024) % 1024, full, empty};
+    uint8_t* const raw = dynamic_shared();
+    uint8_t* const base = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    uint64_t* const barriers = reinterpret_cast<uint64_t*>(base + kStages * kStageBytes);
+    const Ring ring{base, barriers, barriers + kStages};
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kStages; ++i) barrier_init(full + i, 1), barrier_init(empty + i, kPair * kWorkers / 32);
+      for (int i = 0; i < kStages; ++i) barrier_init(ring.full + i, 1), barrier_init(ring.empty + i, kPair * kWorkers / 32);
       publish_barriers();
       publish_shared();
     }

@@ -4,6 +4,11 @@
 
 namespace sluice::kernels::cuda {
 
+// The shared memory that a launch asks for.
+__device__ inline uint8_t* dynamic_shared() {
+  extern __shared__ uint8_t dynamic_shared_bytes[];
+  return dynamic_shared_bytes;
+}
 __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // Asks the second-level cache for the line of 128 bytes that this is in.

@@ -3,6 +3,7 @@
 // norm weights are whole groups of eight floats at 16-byte addresses.
 #pragma once
 #include "kernels/abi.h"
+#include "kernels/cuda/gate.cuh"
 #include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/reduce.cuh"
@@ -75,11 +76,6 @@ __device__ inline float prologue_sum(float v) {
   return sum;
 }
 
-__device__ inline float gated(Gate gate, float v, float up) {
-  // 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), which cancels nothing
-  const float u = gate == Gate::kSilu ? v : 1.5957691216057308f * (v + 0.044715f * v * v * v);
-  return __fdividef(v, 1.0f + __expf(-u)) * up;
-}
 __device__ inline float gated(Prologue prologue, float v, float up) { return gated(prologue == Prologue::kSiluMul ? Gate::kSilu : Gate::kGelu, v, up); }
 
 struct NoWait {

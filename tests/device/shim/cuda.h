@@ -1,0 +1,4 @@
+#pragma once
+#include "tests/device/emulator.h"
+
+using CUtensorMap = sluice::emulator::TensorMap;
