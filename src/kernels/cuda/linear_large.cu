@@ -13,7 +13,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/tensor_map.h"
-#include "kernels/cuda/wgmma_256.cuh"
+#include "kernels/cuda/wgmma.cuh"
 
 namespace sluice::kernels::cuda {
 namespace {
@@ -199,7 +199,7 @@ __device__ inline void compute(const LargeProduct& a, Ring ring) {
       products_begin();
 #pragma unroll
       for (int k = 0; k < 4; ++k)
-        multiply_256<E>(sums, matrix_at(ring.tokens() + int(threadIdx.x) / 128 * (kTokenBytes / 2) + 32 * k, 0), matrix_at(ring.rows() + 32 * k, 0), step || k);
+        multiply<E, 256>(sums, matrix_at(ring.tokens() + int(threadIdx.x) / 128 * (kTokenBytes / 2) + 32 * k, 0), matrix_at(ring.rows() + 32 * k, 0), step || k);
       products_commit();
       products_wait<1>();
       if (before >= 0) release(before);

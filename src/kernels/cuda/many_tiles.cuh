@@ -4,10 +4,12 @@
 // the tile from all of their shared memories, in the order of the columns. Copies of weights begin before the kernels that this one depends on have ended.
 //
 // F is a kind of weights:
-//   kPanels                   of 64 columns, that a step has
+//   kPanels                   of 128 bytes a row of inputs, that a step has
 //   band_bytes()              of a step of a band
-//   fetch(args, row, step, to, barrier)   by the producer's warp: starts the copies of a step of the tile whose first row this is
+//   Weights                   what it adds to the launch's arguments
+//   fetch(args, weights, row, step, to, barrier)   by the producer's warp: starts the copies of a step of the tile whose first row this is
 //   multiply(sums, weights, inputs, add)   by a warpgroup: sums = (add ? sums : 0) + a step's product, which is over on return
+//   scale(args, output, row, token, sums)   sums of rows `row` (the first two) and row + 8, tokens `token` and token + 1 each, become results
 #pragma once
 #include <algorithm>
 #include <cstdint>

@@ -1,9 +1,11 @@
-// The tensor cores' products of a warpgroup (wgmma, sm_90a): 64 rows by n columns by 16, f16 or bf16 factors and float sums.
+// The tensor cores' products of a warpgroup (wgmma, sm_90a): 64 rows by n columns by 32 bytes of depth - 16 of f16 or bf16, 32 of e4m3 - and float sums.
+// A thread's sums: number 4 j + e of rows lane / 4 (e < 2) and lane / 4 + 8 of its warp's 16, of columns 8 j + lane % 4 * 2 + e % 2.
 // Factors in shared memory lie in panels of 64 elements (128 bytes) a row, 16-byte pieces swizzled: piece c of row r is at
 // r * 128 + (c ^ r % 8) * 16 of its panel, which begins at a multiple of 1,024 bytes.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_fp8.h>
 
 #include <cstdint>
 
@@ -23,232 +25,113 @@ __device__ inline void products_wait() { asm volatile("wgmma.wait_group.sync.ali
 // Makes what this thread wrote to shared memory visible to the products of all after the next barrier.
 __device__ inline void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+// The compiler moves no use of the sums before here: put behind products_wait.
+template <int n>
+__device__ inline void sums_are_there(float (&d)[n]) {
+#pragma unroll
+  for (float& v : d) asm volatile("" : "+f"(v)::"memory");
+}
+
 // d = (add ? d : 0) + a * b^T: both factors in shared memory, rows of the depth.
-template <class H> __device__ void multiply_64(float (&d)[32], uint64_t a, uint64_t b, int add);
-template <class H> __device__ void multiply_128(float (&d)[64], uint64_t a, uint64_t b, int add);
+template <class E, int n> __device__ void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add);
 // The same with a in registers (as mma's left factor, a warp 16 rows).
-template <class H> __device__ void multiply_held_32(float (&d)[16], const uint32_t a[4], uint64_t b, int add);
-template <class H> __device__ void multiply_held_64(float (&d)[32], const uint32_t a[4], uint64_t b, int add);
-template <class H> __device__ void multiply_held_128(float (&d)[64], const uint32_t a[4], uint64_t b, int add);
-// d = (add ? d : 0) + a * b: a in registers (as mma's left factor, a warp 16 rows), b in shared memory, its rows the depth.
-template <class H> __device__ void add_16(float (&d)[8], const uint32_t a[4], uint64_t b, int add);
-template <class H> __device__ void add_32(float (&d)[16], const uint32_t a[4], uint64_t b, int add);
-template <class H> __device__ void add_64(float (&d)[32], const uint32_t a[4], uint64_t b, int add);
-template <class H> __device__ void add_128(float (&d)[64], const uint32_t a[4], uint64_t b, int add);
+template <class H, int n> __device__ void multiply_held(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add);
+// d = (add ? d : 0) + a * b: a in registers, b in shared memory, its rows the depth.
+template <class H, int n> __device__ void add(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add);
 
-template <>
-__device__ inline void multiply_64<__half>(float (&d)[32], uint64_t a, uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31}, "
-               "%32, %33, p, 1, 1, 0, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "l"(a), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_128<__half>(float (&d)[64], uint64_t a, uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "%64, %65, p, 1, 1, 0, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) : "l"(a),
-               "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_16<__half>(float (&d)[8], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-               "{%8, %9, %10, %11}, %12, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]) : "r"(a[0]), "r"(a[1]),
-               "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_32<__half>(float (&d)[16], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-               "{%16, %17, %18, %19}, %20, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_64<__half>(float (&d)[32], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31}, "
-               "{%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_128<__half>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "{%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) :
-               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_64<__nv_bfloat16>(float (&d)[32], uint64_t a, uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31}, "
-               "%32, %33, p, 1, 1, 0, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "l"(a), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_128<__nv_bfloat16>(float (&d)[64], uint64_t a, uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "%64, %65, p, 1, 1, 0, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) : "l"(a),
-               "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_16<__nv_bfloat16>(float (&d)[8], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7}, "
-               "{%8, %9, %10, %11}, %12, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]) : "r"(a[0]), "r"(a[1]),
-               "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_32<__nv_bfloat16>(float (&d)[16], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-               "{%16, %17, %18, %19}, %20, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),
-               "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_64<__nv_bfloat16>(float (&d)[32], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31}, "
-               "{%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void add_128<__nv_bfloat16>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "{%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) :
-               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_held_128<__half>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "{%64, %65, %66, %67}, %68, p, 1, 1, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) :
-               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_held_128<__nv_bfloat16>(float (&d)[64], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, "
-               "%26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-               "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-               "{%64, %65, %66, %67}, %68, p, 1, 1, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-               "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-               "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-               "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]),
-               "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]),
-               "+f"(d[46]), "+f"(d[47]), "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]),
-               "+f"(d[55]), "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]) :
-               "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
+#define SLUICE_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define SLUICE_SUMS_16(i) SLUICE_SUMS_8(i), SLUICE_SUMS_8(i + 8)
+#define SLUICE_SUMS_32(i) SLUICE_SUMS_16(i), SLUICE_SUMS_16(i + 16)
+#define SLUICE_WGMMA_SHARED_32(kind, options)                                                                                                         \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0; wgmma.mma_async.sync.aligned.m64n32" kind " {"                                                 \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                                                 \
+               "}, %16, %17, p, 1, 1" options "; }"                                                                                                   \
+               : SLUICE_SUMS_16(0)                                                                                                                    \
+               : "l"(a), "l"(b), "r"(add))
+#define SLUICE_WGMMA_SHARED_64(kind, options)                                                                                                         \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64" kind " {"                                                 \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "        \
+               "%27, %28, %29, %30, %31"                                                                                                              \
+               "}, %32, %33, p, 1, 1" options "; }"                                                                                                   \
+               : SLUICE_SUMS_32(0)                                                                                                                    \
+               : "l"(a), "l"(b), "r"(add))
+#define SLUICE_WGMMA_SHARED_128(kind, options)                                                                                                        \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128" kind " {"                                                \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "        \
+               "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "        \
+               "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"                                                                           \
+               "}, %64, %65, p, 1, 1" options "; }"                                                                                                   \
+               : SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)                                                                                                \
+               : "l"(a), "l"(b), "r"(add))
+#define SLUICE_WGMMA_SHARED_256(kind, options)                                                                                                        \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256" kind " {"                                               \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "        \
+               "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "        \
+               "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, "        \
+               "%77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, "            \
+               "%101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "       \
+               "%122, %123, %124, %125, %126, %127"                                                                                                   \
+               "}, %128, %129, p, 1, 1" options "; }"                                                                                                 \
+               : SLUICE_SUMS_32(0), SLUICE_SUMS_32(32), SLUICE_SUMS_32(64), SLUICE_SUMS_32(96)                                                        \
+               : "l"(a), "l"(b), "r"(add))
+#define SLUICE_WGMMA_HELD_16(kind, options)                                                                                                           \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %13, 0; wgmma.mma_async.sync.aligned.m64n16" kind " {"                                                 \
+               "%0, %1, %2, %3, %4, %5, %6, %7"                                                                                                       \
+               "}, {%8, %9, %10, %11}, %12, p, 1, 1" options "; }"                                                                                    \
+               : SLUICE_SUMS_8(0)                                                                                                                     \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define SLUICE_WGMMA_HELD_32(kind, options)                                                                                                           \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32" kind " {"                                                 \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"                                                                 \
+               "}, {%16, %17, %18, %19}, %20, p, 1, 1" options "; }"                                                                                  \
+               : SLUICE_SUMS_16(0)                                                                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define SLUICE_WGMMA_HELD_64(kind, options)                                                                                                           \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64" kind " {"                                                 \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "        \
+               "%27, %28, %29, %30, %31"                                                                                                              \
+               "}, {%32, %33, %34, %35}, %36, p, 1, 1" options "; }"                                                                                  \
+               : SLUICE_SUMS_32(0)                                                                                                                    \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
+#define SLUICE_WGMMA_HELD_128(kind, options)                                                                                                          \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned.m64n128" kind " {"                                                \
+               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "        \
+               "%27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, "        \
+               "%52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"                                                                           \
+               "}, {%64, %65, %66, %67}, %68, p, 1, 1" options "; }"                                                                                  \
+               : SLUICE_SUMS_32(0), SLUICE_SUMS_32(32)                                                                                                \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add))
 
-template <>
-__device__ inline void multiply_held_32<__half>(float (&d)[16], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
-               "{%16, %17, %18, %19}, %20, p, 1, 1, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-                 "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]) : "r"(a[0]), "r"(a[1]), "r"(a[2]),
-                 "r"(a[3]), "l"(b), "r"(add));
-}
-template <>
-__device__ inline void multiply_held_64<__half>(float (&d)[32], const uint32_t a[4], uint64_t b, int add) {
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 "
-               "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "
-               "%24, %25, %26, %27, %28, %29, %30, %31}, "
-               "{%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]),
-                 "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]),
-                 "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-                 "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
-}
+#define SLUICE_MULTIPLY(E, kind, options, n)                                                                                                          \
+  template <>                                                                                                                                         \
+  __device__ inline void multiply<E, n>(float (&d)[n / 2], uint64_t a, uint64_t b, int add) { SLUICE_WGMMA_SHARED_##n(kind, options); }
+#define SLUICE_HELD(name, H, kind, options, n)                                                                                                        \
+  template <>                                                                                                                                         \
+  __device__ inline void name<H, n>(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add) { SLUICE_WGMMA_HELD_##n(kind, options); }
+#define SLUICE_HALVES(H, kind)                                                                                                                        \
+  SLUICE_MULTIPLY(H, kind, ", 0, 0", 32) SLUICE_MULTIPLY(H, kind, ", 0, 0", 64) SLUICE_MULTIPLY(H, kind, ", 0, 0", 128) SLUICE_MULTIPLY(H, kind, ", 0, 0", 256)\
+  SLUICE_HELD(multiply_held, H, kind, ", 0", 32) SLUICE_HELD(multiply_held, H, kind, ", 0", 64) SLUICE_HELD(multiply_held, H, kind, ", 0", 128)       \
+  SLUICE_HELD(add, H, kind, ", 1", 16) SLUICE_HELD(add, H, kind, ", 1", 32) SLUICE_HELD(add, H, kind, ", 1", 64) SLUICE_HELD(add, H, kind, ", 1", 128)
+SLUICE_HALVES(__half, "k16.f32.f16.f16")
+SLUICE_HALVES(__nv_bfloat16, "k16.f32.bf16.bf16")
+SLUICE_MULTIPLY(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "", 32)
+SLUICE_MULTIPLY(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "", 64)
+SLUICE_MULTIPLY(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "", 128)
+SLUICE_MULTIPLY(__nv_fp8_e4m3, "k32.f32.e4m3.e4m3", "", 256)
 
-template <class H, int n>
-__device__ inline void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {
-  if constexpr (n == 64) multiply_64<H>(d, a, b, add);
-  else multiply_128<H>(d, a, b, add);
-}
-template <class H, int n>
-__device__ inline void multiply_held(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add) {
-  if constexpr (n == 32) multiply_held_32<H>(d, a, b, add);
-  else if constexpr (n == 64) multiply_held_64<H>(d, a, b, add);
-  else multiply_held_128<H>(d, a, b, add);
-}
-template <class H, int n>
-__device__ inline void add(float (&d)[n / 2], const uint32_t a[4], uint64_t b, int add) {
-  if constexpr (n == 16) add_16<H>(d, a, b, add);
-  else if constexpr (n == 32) add_32<H>(d, a, b, add);
-  else if constexpr (n == 64) add_64<H>(d, a, b, add);
-  else add_128<H>(d, a, b, add);
-}
+#undef SLUICE_SUMS_8
+#undef SLUICE_SUMS_16
+#undef SLUICE_SUMS_32
+#undef SLUICE_WGMMA_SHARED_32
+#undef SLUICE_WGMMA_SHARED_64
+#undef SLUICE_WGMMA_SHARED_128
+#undef SLUICE_WGMMA_SHARED_256
+#undef SLUICE_WGMMA_HELD_16
+#undef SLUICE_WGMMA_HELD_32
+#undef SLUICE_WGMMA_HELD_64
+#undef SLUICE_WGMMA_HELD_128
+#undef SLUICE_MULTIPLY
+#undef SLUICE_HELD
+#undef SLUICE_HALVES
 
 }  // namespace sluice::kernels::cuda
