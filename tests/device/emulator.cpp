@@ -50,7 +50,7 @@ struct Barrier {
 struct Block {
   std::vector<uint8_t> shared;
   int running;  // threads
-  Meeting all;
+  Meeting all, some;
   std::vector<Meeting> warps;
   std::vector<uint32_t> shuffled;
   std::map<uint32_t, Barrier> barriers;
@@ -66,6 +66,7 @@ struct Cluster {
   Meeting all;
   bool ahead_ended = false;
   Thread* running = nullptr;
+  int running_threads = 0;
   ucontext_t scheduler;
   std::string wrong;
   Cluster(const Launch& l, const std::function<void()>& k, uint64_t seed) : launch(l), kernel(k), rng(seed) {}
@@ -116,9 +117,14 @@ void go_on(Thread* t) {
 #endif
 }
 
+void go_on_if(Meeting& m, int of) {
+  if (m.arrived == of) m.arrived = 0, ++m.generation;
+}
 void meet(Meeting& m, int of) {
   const int generation = m.generation;
-  if (++m.arrived == of) return m.arrived = 0, ++m.generation, void();
+  ++m.arrived;
+  go_on_if(m, of);
+  if (m.generation != generation) return;
   pause([&m, generation] { return m.generation != generation; });
 }
 
@@ -163,7 +169,7 @@ void run_cluster(Cluster& c, int first) {
   uint32_t ahead_runs = c.rng.below(10 * uint32_t(c.threads.size()));  // turns, or until all wait for it
   c.ahead_ended = !l.ahead_ends || first > 0;
   g = &c;
-  size_t left = c.threads.size();
+  int& left = c.running_threads = int(c.threads.size());
   // A copy's faults are found when it is done, by no thread.
   const auto do_pending = [&](size_t i) {
     const auto something = std::move(c.pending[i]);
@@ -189,7 +195,9 @@ void run_cluster(Cluster& c, int first) {
     }
     if (next) {
       go_on(next);
-      if (next->done) --left, --c.blocks[size_t(next->place.block - first)].running;
+      if (!next->done) continue;
+      --left, --c.blocks[size_t(next->place.block - first)].running;
+      if (left) go_on_if(c.all, left);
     } else if (!c.pending.empty()) {
       do_pending(c.pending.size() - 1);
     } else if (!c.ahead_ended) {
@@ -229,7 +237,8 @@ void meet_warp() { meet(g->blocks[size_t(place().block % g->launch.cluster)].war
 void meet_block() { meet(g->blocks[size_t(place().block % g->launch.cluster)].all, place().threads); }
 // A wait follows each arrival, so one meeting at the wait does for both.
 void cluster_arrive() { pause(nullptr); }
-void cluster_wait() { meet(g->all, int(g->threads.size())); }
+void cluster_wait() { meet(g->all, g->running_threads); }
+void meet_some(int threads) { meet(g->blocks[size_t(place().block % g->launch.cluster)].some, threads); }
 uint32_t shuffle_xor(uint32_t v, int bits) {
   Block& b = g->blocks[size_t(place().block % g->launch.cluster)];
   const int thread = place().thread;

@@ -1,4 +1,4 @@
-// Blocks of one cluster of a device, on a host: enough of it to run kernels that are written against pipeline.cuh, cluster.cuh, wgmma_256.cuh and launch.cuh,
+// Blocks of one cluster of a device, on a host: enough of it to run kernels that are written against pipeline.cuh, cluster.cuh, wgmma.cuh and launch.cuh,
 // whose other versions in shim/ come here. A device's threads take turns in an order that a seed decides. What runs beside threads there does so here: a copy
 // by tensor map is done at any time after it was begun, a product of a warpgroup reads its factors at any time until it is waited for, and the kernel ahead ends
 // at any time. So a stage that is freed too early, or read before it is there, gives wrong sums for some seed, and a wait for what never comes is an error.
@@ -39,7 +39,8 @@ uint32_t of_block(uint32_t address, int rank);
 void wait_for_ahead();
 void meet_warp();
 void meet_block();
-void cluster_arrive();
+void meet_some(int threads);             // of the block, always the same ones
+void cluster_arrive();                   // and wait: all threads that have not ended
 void cluster_wait();
 uint32_t shuffle_xor(uint32_t v, int bits);
 

@@ -1,6 +1,6 @@
 // Products: which way each is computed. fp8: few tokens by linear_few.cu; many by the library, on codes where rows have a scale each (docs/adr/0018),
-// else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Where it is not, linear_large.cu
-// takes many of all three, on 9.0 alone. Tiled types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh (on 9.0 alone), more by the library from rows that are expanded to f16. Everything
+// else expanded to f16. f16 and bf16: few tokens by linear_few.cu, many by the library where it is found. Where it is not, on 9.0, linear_dense.cu
+// takes some dozens of all three and linear_large.cu more. Tiled types (tiled.h): few tokens by linear_quant.cuh, up to a few thousand by linear_quant_many.cuh (on 9.0 alone), more by the library from rows that are expanded to f16. Everything
 // else by linear_float.cuh: few tokens in float32, many in tf32. A deterministic context takes the ways in which a token's result depends on its own inputs alone,
 // whatever the number of tokens.
 #include <algorithm>
@@ -22,6 +22,8 @@ constexpr size_t kOwnInputs = 128 * 1024;
 // Quantised weights: for how few tokens they are read for the bandwidth, and how often; from how many on the library is so much faster that it makes up for
 // expanding them.
 constexpr int kQuantFew = 8, kQuantPasses = 1, kQuantMany = 2048;
+// Without the library: how many tokens have tiles for the bandwidth.
+constexpr int kDenseTokens = 256;
 // fp8: from how many tokens on the library's own scaling is as fast as its product without.
 constexpr int kScaledTokens = 512;
 constexpr int kGroup = 32;  // float inputs are padded to multiples of this
@@ -143,20 +145,27 @@ void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const 
 }
 
 // The ways that a product may go; which is right depends on the weights' type, the shape and how inputs lie.
-enum class Way { kFew, kCodes, kLibrary, kLarge, kQuant, kQuantMany, kExpanded, kRows, kTiles };
+enum class Way { kFew, kCodes, kLibrary, kDense, kLarge, kQuant, kQuantMany, kExpanded, kRows, kTiles };
+
+// Without the library; kTiles: neither takes it.
+Way without_library(const CudaContext* c, WeightType type, const Product& p) {
+  const bool large = large_takes(c, type, p);
+  if (dense_takes(c, type, p) && (p.tokens <= kDenseTokens || !large)) return Way::kDense;
+  return large ? Way::kLarge : Way::kTiles;
+}
 
 // aligned: inputs at multiples of 16 bytes. floats: they are float32.
 Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned, bool floats) {
   if (is_fp8(type) && !c->deterministic && aligned) {
     if (few_takes(type, p) && own_is_faster(c, p)) return Way::kFew;
     if (c->library && c->can.hopper && codes_take(p)) return Way::kCodes;
-    if (!c->library && large_takes(c, type, p)) return Way::kLarge;
+    if (const Way own = without_library(c, type, p); !c->library && own != Way::kTiles) return own;
     if (c->library && p.cols % 8 == 0 && floats) return Way::kExpanded;
   }
   if (!is_fp8(type) && few_takes(type, p) && aligned) {
     if (c->deterministic || own_is_faster(c, p)) return Way::kFew;
     if (c->library) return Way::kLibrary;
-    if (large_takes(c, type, p)) return Way::kLarge;
+    if (const Way own = without_library(c, type, p); own != Way::kTiles) return own;
   }
   if (is_tiled(type) && !c->deterministic && aligned) {
     const int passes = find_tiled(type)->passes(c, p);
@@ -180,6 +189,7 @@ void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArg
     case Way::kCodes: return multiply_codes(c, p, a);
     case Way::kQuant: return tiled->few(c, p, a);
     case Way::kQuantMany: return tiled->many(c, p, a);
+    case Way::kDense: return multiply_dense(c, type, p, a);
     case Way::kLarge: return multiply_large(c, type, p, a);
     case Way::kExpanded: return multiply_expanded(c, type, p, a);
     case Way::kLibrary: {
@@ -245,7 +255,7 @@ bool gates(const Context* context, const PackedWeight& gate, const PackedWeight&
   const Product both{num_tokens, gate.cols, 2, {output_of({gate, nullptr, {}, 0, false}), output_of({up, nullptr, {}, 0, false})}, Gate::kSilu};
   const Product after{num_tokens, down.cols, 1, {output_of({down, nullptr, {}, down.rows, true})}};
   const Way makes = way_of(c, gate.type, both, true, true), reads = way_of(c, down.type, after, true, false);
-  if (makes != Way::kFew && makes != Way::kLarge && makes != Way::kQuant && makes != Way::kQuantMany) return false;
+  if (makes != Way::kFew && makes != Way::kDense && makes != Way::kLarge && makes != Way::kQuant && makes != Way::kQuantMany) return false;
   if (reads == Way::kExpanded || reads == Way::kRows || reads == Way::kTiles) return false;
   const bool own = reads == Way::kFew || reads == Way::kQuant;  // which take fp8's inputs, too, as f16
   *y = own && is_fp8(down.type) ? DType::kF16 : half_of(down.type);

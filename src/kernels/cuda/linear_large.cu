@@ -294,14 +294,13 @@ void launch(CudaContext* c, const Product& p, const void* x, int stride, const f
 }  // namespace
 
 bool large_takes(const CudaContext* c, WeightType type, const Product& p) noexcept {
-  if (!c->can.hopper || (!is_fp8(type) && type != WeightType::kF16 && type != WeightType::kBF16)) return false;
+  if (!dense_takes(c, type, p)) return false;
   const auto takes = [&](const Output& o) {
     const int size = int(16 / dtype_bytes(o.y_type));
-    return o.rows % 8 == 0 && o.row_bytes % 16 == 0 && (!is_fp8(type) || o.scale_cols == p.cols) && (!o.accumulate || o.y_type == DType::kF32) && o.y_stride % size == 0 &&
+    return o.rows % 8 == 0 && (!o.accumulate || o.y_type == DType::kF32) && o.y_stride % size == 0 &&
            reinterpret_cast<uintptr_t>(o.y) % 16 == 0;
   };
-  const size_t row = size_t(p.cols) * (is_fp8(type) ? 1 : 2);
-  return row % 16 == 0 && (!is_fp8(type) || fp8_rows_take(p.cols)) && std::all_of(p.out, p.out + p.outputs, takes);
+  return std::all_of(p.out, p.out + p.outputs, takes);
 }
 
 void multiply_large(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept {

@@ -36,6 +36,7 @@ __device__ inline void scaled_factors(const Lane<T>& lane, int b, uint32_t (&a)[
 
 template <class T>
 struct StreamedTiles {
+  static constexpr bool kScaled = false;
   static constexpr int kPanels = kUnitCols / 64, kBandTiles = kBandRows / kUnitRows;
   __host__ __device__ static constexpr int band_bytes() { return kBandTiles * kUnitBytes<T>; }
 

@@ -4,20 +4,20 @@
 // the tile from all of their shared memories, in the order of the columns. Copies of weights begin before the kernels that this one depends on have ended.
 //
 // F is a kind of weights:
-//   kPanels                   of 128 bytes a row of inputs, that a step has
+//   kPanels                   of 64 columns, that a step has
+//   kScaled                   whether sums are yet to be multiplied by scales of rows and tokens
 //   band_bytes()              of a step of a band
-//   Weights                   what it adds to the launch's arguments
-//   fetch(args, weights, row, step, to, barrier)   by the producer's warp: starts the copies of a step of the tile whose first row this is
+//   fetch(args, row, step, to, barrier)   by the producer's warp: starts the copies of a step of the tile whose first row this is
 //   multiply(sums, weights, inputs, add)   by a warpgroup: sums = (add ? sums : 0) + a step's product, which is over on return
-//   scale(args, output, row, token, sums)   sums of rows `row` (the first two) and row + 8, tokens `token` and token + 1 each, become results
 #pragma once
 #include <algorithm>
 #include <cstdint>
 
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
-#include "kernels/cuda/prologue.cuh"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -34,6 +34,8 @@ struct ManyProduct {
   int groups;                // of tokens: as many as a block takes at once
   int tiles, steps, shares;  // tiles: of rows times groups, a tile's groups side by side; steps: of a tile; shares: blocks of a cluster, one tile's
   CUtensorMap inputs;        // [tokens, cols]
+  CUtensorMap weights[2];    // of out, where F copies by them
+  const float* token_scales; // where F is scaled
 };
 
 template <class F, int tokens>
@@ -41,7 +43,7 @@ struct Stages {
   static constexpr int kPanel = tokens * 128, kInputs = F::kPanels * kPanel, kWeights = kBands * F::band_bytes();
   static constexpr int kBytes = (kInputs + kWeights + 1023) / 1024 * 1024;
   static constexpr int kStages = 214 * 1024 / kBytes;      // all of a processor's shared memory
-  static constexpr int kShared = kStages * kBytes + 1024;  // to begin at a multiple of 1,024
+  static constexpr int kShared = 1024 + kStages * kBytes + 2 * kStages * int(sizeof(uint64_t));  // to begin at a multiple of 1,024; barriers
   static_assert(kStages >= 3 && kStages * kBytes >= kBands * kBandRows * tokens * 4);  // the sums of a tile take the ring's place
 };
 
@@ -124,6 +126,17 @@ struct Writer {
   __device__ Y* at(int q, int k) const { return y + size_t(8 * q + k % 2) * stride + k / 2 * 8; }
   __device__ bool there(int q, int k) const { return rows[k / 2] && 8 * q + k % 2 < left; }
 };
+// Group q's sums of one output, scaled where that is yet to be done.
+template <class F>
+__device__ inline float4 scaled(const ManyProduct& a, const Output& o, int tile_row, int tile_token, int q, float4 v) {
+  if constexpr (F::kScaled) {
+    const int row = min(tile_row + int(threadIdx.x) / 32 * 16 + int(threadIdx.x) % 32 / 4, o.rows - 1), token = min(tile_token + 8 * q + int(threadIdx.x) % 4 * 2, a.tokens - 1);
+    const float first = o.scales[row], second = o.scales[min(row + 8, o.rows - 1)];
+    const float one = __ldcg(a.token_scales + token), other = __ldcg(a.token_scales + min(token + 1, a.tokens - 1));
+    v = make_float4(v.x * one * first, v.y * other * first, v.z * one * second, v.w * other * second);
+  }
+  return v;
+}
 template <class Fn>
 __device__ inline void with_result_type(const ManyProduct& a, Fn fn) {
   switch (a.out[0].y_type) {
@@ -137,7 +150,7 @@ __device__ inline float4 gated(Gate gate, const float4& v, const float4& up) {
 }
 
 // The cluster's sums of a tile, added up: each block does so for some of its groups of tokens. Only workers meet: all other threads end. A loop: code that runs but once takes longest to be read.
-template <int tokens>
+template <class F, int tokens>
 __device__ inline void fold_cluster(const ManyProduct& a, int tile_row, int tile_token, int share, const float (&sums)[kBands][tokens / 2], uint8_t* base) {
   constexpr int kGroups = tokens / 8;
   float4* mine = reinterpret_cast<float4*>(base) + threadIdx.x;
@@ -168,7 +181,8 @@ __device__ inline void fold_cluster(const ManyProduct& a, int tile_row, int tile
       const Writer<Y> writer(a, tile_row + band * kBandRows, tile_token);
       float before[4];
       writer.fetch(before, q);
-      writer.write(is_gated ? gated(a.gate, total(0, q), total(1, q)) : total(band, q), before, q);
+      const auto result = [&](int i) { return scaled<F>(a, a.out[is_gated && i], tile_row + (is_gated ? 0 : band * kBandRows), tile_token, q, total(is_gated ? i : band, q)); };
+      writer.write(is_gated ? gated(a.gate, result(0), result(1)) : result(0), before, q);
     }
   });
   cluster_arrive();
@@ -192,9 +206,9 @@ __device__ inline void compute(const ManyProduct& a, uint8_t* base, uint64_t* fu
       if (++stage == S::kStages) stage = 0, parity ^= 1;
     }
     const int row = work.row(), token = work.token();
-    if (a.shares > 1) return fold_cluster<tokens>(a, row, token, work.share, sums, base);  // a cluster has one tile
+    if (a.shares > 1) return fold_cluster<F, tokens>(a, row, token, work.share, sums, base);  // a cluster has one tile
     with_result_type(a, [&]<class Y>() {
-      constexpr int kAtOnce = 4;
+      constexpr int kAtOnce = F::kScaled ? 2 : 4;
       const bool is_gated = a.gate != Gate::kNone;
 #pragma unroll
       for (int i = 0; i < kBands; ++i) {
@@ -207,7 +221,10 @@ __device__ inline void compute(const ManyProduct& a, uint8_t* base, uint64_t* fu
           for (int n = 0; n < kAtOnce; ++n) writer.fetch(before[n], q + n);
 #pragma unroll
           for (int n = 0; n < kAtOnce; ++n) {
-            const auto of = [&](int band) { return make_float4(sums[band][4 * (q + n)], sums[band][4 * (q + n) + 1], sums[band][4 * (q + n) + 2], sums[band][4 * (q + n) + 3]); };
+            const auto of = [&](int band) {
+              const float4 v = make_float4(sums[band][4 * (q + n)], sums[band][4 * (q + n) + 1], sums[band][4 * (q + n) + 2], sums[band][4 * (q + n) + 3]);
+              return scaled<F>(a, a.out[is_gated && band], row + (is_gated ? 0 : band * kBandRows), token, q + n, v);
+            };
             writer.write(i == 0 && is_gated ? gated(a.gate, of(i), of(1)) : of(i), before[n], q + n);
           }
         }
@@ -220,10 +237,10 @@ template <class F, int tokens>
 __global__ void __launch_bounds__(kManyThreads, 1) many_kernel(const __grid_constant__ ManyProduct a) {
   if constexpr (kHopper) {
     using S = Stages<F, tokens>;
-    extern __shared__ uint8_t raw[];
-    __shared__ uint64_t full[S::kStages], empty[S::kStages];
     let_next_begin();
+    uint8_t* const raw = dynamic_shared();
     uint8_t* const base = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    uint64_t *const full = reinterpret_cast<uint64_t*>(base + S::kStages * S::kBytes), *const empty = full + S::kStages;
     if (threadIdx.x == 0) {
       for (int i = 0; i < S::kStages; ++i) barrier_init(full + i, 1), barrier_init(empty + i, kManyWorkers / 32);
       publish_shared();

@@ -57,8 +57,11 @@ constexpr int kFewTokens = 16;
 bool few_takes(WeightType type, const Product& p) noexcept;
 void multiply_few(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
 
-// f16, bf16, and fp8 with a scale a row, many tokens: near the tensor cores' speed, on 9.0 alone. Inputs are rounded to the weight's type; those of fp8 to e4m3 with
-// a scale a token.
+// f16, bf16, and fp8 with a scale a row, on 9.0 alone. Inputs are rounded to the weight's type; those of fp8 to e4m3 with a scale a token.
+// Dozens of tokens: near memory bandwidth. Rows at multiples of 16 bytes.
+bool dense_takes(const CudaContext* c, WeightType type, const Product& p) noexcept;
+void multiply_dense(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
+// Many tokens: near the tensor cores' speed. Results in rows of whole groups of eight at multiples of 16 bytes.
 bool large_takes(const CudaContext* c, WeightType type, const Product& p) noexcept;
 void multiply_large(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) noexcept;
 

@@ -1,4 +1,4 @@
-// kernels/cuda/wgmma_256.cuh, and what it takes of wgmma.cuh, on the emulator.
+// kernels/cuda/wgmma.cuh on the emulator: products with both factors in shared memory.
 #pragma once
 #include <cstring>
 #include <stdexcept>
@@ -15,7 +15,7 @@ inline void products_begin() {}
 inline void products_commit() { emulator::products_commit(); }
 template <int left> void products_wait() { emulator::products_wait(left); }
 inline void publish_shared() {}
-inline void sums_are_there(float (&)[128]) {}
+template <int n> void sums_are_there(float (&)[n]) {}
 
 // Element `byte` / sizeof(E) of a factor's row, by the descriptor alone.
 template <class E>
@@ -27,8 +27,8 @@ float element(uint64_t factor, int row, int byte) {
   return to_float(v);
 }
 
-template <class E>
-void multiply_256(float (&d)[128], uint64_t a, uint64_t b, int add) {
+template <class E, int n>
+void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {
   float* sums = d;
   const int thread = emulator::place().thread;
   emulator::product_begin([=] {
@@ -37,7 +37,7 @@ void multiply_256(float (&d)[128], uint64_t a, uint64_t b, int add) {
     float rows[2][kDepth];
     for (int r = 0; r < 2; ++r)
       for (int k = 0; k < kDepth; ++k) rows[r][k] = element<E>(a, first + 8 * r, k * int(sizeof(E)));
-    for (int j = 0; j < 32; ++j)
+    for (int j = 0; j < n / 8; ++j)
       for (int e = 0; e < 2; ++e) {
         float sum[2] = {};
         for (int k = 0; k < kDepth; ++k) {
