@@ -179,10 +179,13 @@ Way way_of(const CudaContext* c, WeightType type, const Product& p, bool aligned
   return c->deterministic || p.tokens <= kFewTokens ? Way::kRows : Way::kTiles;
 }
 
+bool takes_halves(Way way) { return way != Way::kRows && way != Way::kTiles; }
+
 void multiply(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   const int32_t* order = a.out[0].weight.input_order;
   const TiledType* tiled = find_tiled(type);
-  if (order && tiled && !c->deterministic) return multiply(c, type, p, in_order(c, a, p.cols, order));
+  // Inputs in order are f16, which float32's ways do not take; those put floats in order themselves.
+  if (order && tiled && !c->deterministic && takes_halves(way_of(c, type, p, true, false))) return multiply(c, type, p, in_order(c, a, p.cols, order));
   const bool floats = a.x.type == DType::kF32;
   switch (order ? Way::kRows : way_of(c, type, p, !floats || rows_are_aligned(a), floats)) {
     case Way::kFew: return multiply_few(c, type, p, a);

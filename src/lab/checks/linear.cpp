@@ -422,15 +422,15 @@ Verdict several_outputs(const KernelTable& t) {
 // Weights that read inputs in an order of their own give what they give for inputs that come in it. Two outputs: one order shared,
 // then one of them without. A norm's sum is folded over other neighbours, so its bits may differ, and so may those of a context that is not
 // deterministic, where inputs in order are made by another kernel.
-Verdict reads_in_order(const KernelTable& t, WeightType type, Prologue prologue, int tokens, bool deterministic) {
-  const LinearCase c{type, tokens, 40, 384, prologue, false, false};
+Verdict reads_in_order(const KernelTable& t, WeightType type, Prologue prologue, int tokens, bool deterministic, int cols) {
+  const LinearCase c{type, tokens, 40, cols, prologue, false, false};
   if (!deterministic && t.batch_invariant) return {};  // nothing else to see
   LinearData d(c, 21);
   Rng rng(22);
   std::vector<int32_t> order(size_t(c.cols));
   for (int k = 0; k < c.cols; ++k) order[size_t(k)] = k;
   for (int k = c.cols - 1; k > 0; --k) std::swap(order[size_t(k)], order[rng.below(uint32_t(k + 1))]);
-  const ContextPtr context = make_context(t, 2, 64, 2048, deterministic);
+  const ContextPtr context = make_context(t, 2, 64, std::max(2048, cols), deterministic);
   const LinearRun straight(t, c, d);
   LinearData turned = d;  // the inputs that the straight weights would have to get
   for (int i = 0; i < c.tokens; ++i)
@@ -487,7 +487,9 @@ std::vector<KernelCase> cases() {
         for (bool deterministic : {true, false})
           out.push_back({std::string("inputs in order ") + quant::find_format(type)->name + " T=" + std::to_string(tokens) + " prologue=" + std::to_string(int(p)) +
                              (deterministic ? "" : " fast"),
-                         [=](const KernelTable& t) { return reads_in_order(t, type, p, tokens, deterministic); }});
+                         [=](const KernelTable& t) { return reads_in_order(t, type, p, tokens, deterministic, 384); }});
+  // Rows of which a device with 99 KB of shared memory holds no token's beside its weights.
+  out.push_back({"inputs in order int8_128 T=5 K=16384 fast", [](const KernelTable& t) { return reads_in_order(t, WeightType::kInt8_128, Prologue::kNone, 5, false, 16384); }});
   out.push_back({"extreme quants", extreme_quants});
   out.push_back({"several outputs of one input", several_outputs});
   return out;
