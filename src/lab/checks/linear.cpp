@@ -185,6 +185,11 @@ std::vector<LinearCase> shapes() {
         for (int cols : {128, 1152}) cases.push_back({WeightType::kFp8_128, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, row_scale});
   for (bool row_scale : {false, true}) cases.push_back({WeightType::kFp8_128, 530, 48, 256, Prologue::kSiluMul, true, true, row_scale});
   cases.push_back({WeightType::kFp8_64, 20, 48, 576, Prologue::kNone, false, false, true});
+  // Few tokens and so many rows that a block of a large device takes two tiles at a time; the last ones are not whole.
+  for (int tokens : {1, 3, 8}) {
+    cases.push_back({WeightType::kFp8_128, tokens, 4200, 256, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, true});
+    for (WeightType type : {WeightType::kQ4_0, WeightType::kQ2_K, WeightType::kInt4_128}) cases.push_back({type, tokens, 5650, 256, prologues[i % 4], i % 3 == 0, i++ % 2 == 0});
+  }
   return cases;
 }
 
@@ -322,6 +327,7 @@ std::vector<GateCase> gate_shapes() {
     for (WeightType type : {WeightType::kF16, WeightType::kBF16}) cases.push_back({type, tokens, 320, 576, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0});
     cases.push_back({WeightType::kFp8_128, tokens, 384, 1152, i % 2 ? Gate::kGelu : Gate::kSilu, i++ % 3 != 0, true});
   }
+  add(WeightType::kFp8_128, 2112, 128, true);  // two tiles at a time, as above
   return cases;
 }
 
