@@ -333,6 +333,9 @@ std::vector<AttentionCase> shapes() {
       {{CacheElement::kInt8, CacheElement::kInt4}, 9, 3, 64, 64, 16, 0, 0, kHalves, false, {130}},
       {{CacheElement::kF16, CacheElement::kInt8}, 4, 2, 128, 128, 16, 0, 0, kHalves, false, {100}},
       {{CacheElement::kFp8, CacheElement::kF32}, 3, 1, 64, 64, 16, 0, 0, kHalves, false, {50}},
+      // More prompts at once than a host lists for a device, which finds them by itself; among them sequences of few tokens.
+      {both(CacheElement::kF16), 4, 2, 64, 64, 16, 0, 0, kHalves, false, {40, 3, 33, 70, 17, 18, 19, 20, 1, 21, 22, 23, 24, 25, 26, 27, 16, 28, 29, 66, 31, 32}},
+      {both(CacheElement::kFp8), 4, 2, 64, 64, 16, 24, 0, kHalves, false, {40, 3, 33, 70, 17, 18, 19, 20, 1, 21, 22, 23, 24, 25, 26, 27, 16, 28, 29, 66, 31, 32}},
   };
 }
 
