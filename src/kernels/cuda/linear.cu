@@ -129,7 +129,8 @@ void expand(CudaContext* c, WeightType type, const Output& o, int cols, int begi
 // The library's products of a quantised weight, which is expanded to f16 some rows at a time.
 void multiply_expanded(CudaContext* c, WeightType type, const Product& p, const LinearArgs& a) {
   const Halves in = half_inputs(c, WeightType::kF16, a, p.cols);
-  const int step = int(kExpandedBytes / (size_t(p.cols) * 2)) / 128 * 128;
+  constexpr size_t kMostRows = 32 * 1024;  // a grid's second dimension has less than 64 Ki
+  const int step = int(std::min(kMostRows, kExpandedBytes / (size_t(p.cols) * 2))) / 128 * 128;
   for (int i = 0; i < p.outputs; ++i) {
     const Output& o = p.out[i];
     for (int first = 0; first < o.rows; first += step) {

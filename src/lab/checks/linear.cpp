@@ -185,6 +185,7 @@ std::vector<LinearCase> shapes() {
         for (int cols : {128, 1152}) cases.push_back({WeightType::kFp8_128, tokens, rows, cols, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, row_scale});
   for (bool row_scale : {false, true}) cases.push_back({WeightType::kFp8_128, 530, 48, 256, Prologue::kSiluMul, true, true, row_scale});
   cases.push_back({WeightType::kFp8_64, 20, 48, 576, Prologue::kNone, false, false, true});
+  cases.push_back({WeightType::kFp8_128, 9, 65601, 128, Prologue::kNone, true, false});  // more rows than a grid's second dimension has
   // Few tokens and so many rows that a block of a large device takes two tiles at a time; the last ones are not whole.
   for (int tokens : {1, 3, 8}) {
     cases.push_back({WeightType::kFp8_128, tokens, 4200, 256, prologues[i % 4], i % 3 == 0, i++ % 2 == 0, true});
