@@ -17,8 +17,9 @@ if(SLUICE_CUDA)
 else()
   sluice_layer(kernels DEPS base tensor quant sample EXCLUDE cuda)
 endif()
-# Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile.
-set(plain $<$<BOOL:${SLUICE_PLAIN_KERNELS}>:-fno-sanitize=all>)
+# Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile. Of the others they have
+# those of addresses alone.
+set(plain $<IF:$<BOOL:${SLUICE_PLAIN_KERNELS}>,-fno-sanitize=all,$<$<BOOL:${SLUICE_SANITIZE}>:-fno-sanitize=undefined>>)
 set(avx2 ${plain} -ffp-contract=off -mavx2 -mfma -mf16c)
 set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
 set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2}")
