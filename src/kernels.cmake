@@ -19,7 +19,12 @@ else()
 endif()
 # Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile. Of the others they have
 # those of addresses alone.
-set(plain $<IF:$<BOOL:${SLUICE_PLAIN_KERNELS}>,-fno-sanitize=all,$<$<BOOL:${SLUICE_SANITIZE}>:-fno-sanitize=undefined>>)
+set(plain "")
+if(SLUICE_PLAIN_KERNELS)
+  set(plain -fno-sanitize=all)
+elseif(SLUICE_SANITIZE)
+  set(plain -fno-sanitize=undefined)
+endif()
 set(avx2 ${plain} -ffp-contract=off -mavx2 -mfma -mf16c)
 set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mprefer-vector-width=512)
 set_source_files_properties(kernels/cpu/isa_avx2.cpp PROPERTIES COMPILE_OPTIONS "${avx2}")
