@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.cuh"
 #include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/reduce.cuh"
 #include "kernels/cuda/rope.cuh"
 
@@ -137,11 +138,11 @@ template <class T>
 void launch_attention(const CudaContext* c, const AttentionArgs& a) {
   const int blocks = a.batch.num_tokens * a.q_heads;
   if (a.head_dim <= 64) {
-    attention_kernel<T, 2><<<blocks, kWarps * 32, 0, c->stream>>>(a);
+    launch(c, blocks, kWarps * 32, attention_kernel<T, 2>, a);
   } else if (a.head_dim <= 128) {
-    attention_kernel<T, 4><<<blocks, kWarps * 32, 0, c->stream>>>(a);
+    launch(c, blocks, kWarps * 32, attention_kernel<T, 4>, a);
   } else {
-    attention_kernel<T, kMaxHeadDim / 32><<<blocks, kWarps * 32, 0, c->stream>>>(a);
+    launch(c, blocks, kWarps * 32, attention_kernel<T, kMaxHeadDim / 32>, a);
   }
 }
 

@@ -115,9 +115,9 @@ __device__ inline void place_queries(const AttentionArgs& a, const Task& t, int 
   // All at once and through no register: placers have few, and tasks may be short.
   for (int i = 0; i < kRows; i += kPass) {
     const auto* from = static_cast<const __half*>(a.q.data) + (there(i) ? element_at(i) : 0);
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(place_of(i))), "l"(from), "r"(there(i) ? 16 : 0) : "memory");
+    copy_or_zeros(shared_address(place_of(i)), from, there(i));
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+  copies_wait_all();
   if (a.q.type == dtype_of<H>()) return;
 #pragma unroll 4
   for (int i = 0; i < kRows; i += kPass) {
@@ -165,12 +165,6 @@ __device__ inline void draw_tasks(const ManyArgs& m, const Shared<dim>& shared, 
   if (me == 0 && atomicAdd(m.tickets + 1, 1) == int(gridDim.x) - 1) m.tickets[0] = 0, m.tickets[1] = 0;
 }
 
-// A number that is no infinity or NaN adds zeros to both halves of `sum`.
-template <class H>
-__device__ inline void add_zeros(uint32_t& sum, uint32_t pair) {
-  if constexpr (dtype_of<H>() == DType::kF16) asm("fma.rn.f16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
-  else asm("fma.rn.bf16x2 %0, %1, %2, %0;" : "+r"(sum) : "r"(pair), "r"(0));
-}
 // By a warp, of a tile of values whose first position is `from`. A weight of 0 hides a value only if that is a number. So rows past the
 // sequence's end become zeros, and of those that not all of the task's rows see, the ones that hold an infinity or NaN, which are noted: who
 // sees them gets NaNs.

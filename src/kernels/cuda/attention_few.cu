@@ -138,7 +138,7 @@ __global__ void __launch_bounds__((kWarpsOf<T, dim, column_tiles, together> * 32
   using R = Rows<T, dim, column_tiles>;
   constexpr int kWarps = kWarpsOf<T, dim, column_tiles, together>;
   constexpr int kPitch = dim + 4;
-  extern __shared__ __align__(16) float shared[];
+  auto* const shared = reinterpret_cast<float*>(dynamic_shared());
   __shared__ float2 shares[R::kRows][kMostSplits];
   __shared__ bool last;
   let_next_begin();

@@ -115,7 +115,6 @@ __device__ inline void work(const ManyArgs& m, const Shared<dim>& shared, Barrie
 template <class H, int dim>
 __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __grid_constant__ ManyArgs m) {
   if constexpr (kHopper) {
-    extern __shared__ uint8_t raw[];
     __shared__ BarriersOf<dim> barriers;
     let_next_begin();
     if (threadIdx.x == 0) {
@@ -123,7 +122,7 @@ __global__ void __launch_bounds__(kThreads, 1) many_attention_kernel(const __gri
       publish_shared();
     }
     __syncthreads();
-    const Shared<dim> shared(raw);
+    const Shared<dim> shared(dynamic_shared());
     if (threadIdx.x >= kWorkers) {
       registers_give<kBringerRegisters>();
       const int me = int(threadIdx.x) - kWorkers;

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/pipeline.cuh"
 #include "kernels/cuda/prologue.cuh"
 
 namespace sluice::kernels::cuda {
@@ -16,26 +17,6 @@ struct Part {
   int from, to, splits;                               // positions of this split, and how many splits there are
 };
 
-__device__ inline uint4 load16(const void* p) {
-  uint4 v;
-  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-  return v;
-}
-__device__ inline uint2 load8_bytes(const void* p) {
-  uint2 v;
-  asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-  return v;
-}
-__device__ inline uint32_t transposed(uint32_t v) {
-  uint32_t y;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(v));
-  return y;
-}
-__device__ inline float exp2_fast(float v) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
-  return y;
-}
 __device__ inline uint32_t word(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
 // T: the cache's element. A lane's elements of a key, and so of a query, are those of its 16-byte loads: 8 of 32, or of codes 16 of 64.
@@ -157,8 +138,8 @@ struct Keys {
 #pragma unroll
     for (int c = 0; c < kLoads; ++c) {
       const int d = 4 * kWidth * c + lane % 4 * kWidth;
-      upper[c] = d < dim ? load16(from + d) : make_uint4(0, 0, 0, 0);
-      lower[c] = d < dim ? load16(from + 8 * dim + d) : make_uint4(0, 0, 0, 0);
+      upper[c] = d < dim ? load_once16(from + d) : make_uint4(0, 0, 0, 0);
+      lower[c] = d < dim ? load_once16(from + 8 * dim + d) : make_uint4(0, 0, 0, 0);
     }
     if constexpr (kIsCode<T>) {
 #pragma unroll
@@ -196,8 +177,8 @@ struct Values {
         const int slot = lane % 4 * 2 + i % 2 + i / 2 * 8;
         v[h][i] = Eight{};
         if (d >= dim || slot >= count) continue;
-        if constexpr (kIsCode<T>) v[h][i] = load8_bytes(tile + slot * dim + d);
-        else v[h][i] = load16(tile + slot * dim + d);
+        if constexpr (kIsCode<T>) v[h][i] = load_once8(tile + slot * dim + d);
+        else v[h][i] = load_once16(tile + slot * dim + d);
       }
     }
     if constexpr (kIsCode<T>) {

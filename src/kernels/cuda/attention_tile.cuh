@@ -7,12 +7,6 @@ namespace sluice::kernels::cuda {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-__device__ inline float exp2_fast(float v) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(v));
-  return y;
-}
-
 // A thread's part: rows lane / 4 and 8 more of its warp's 16; number i of an array is of row i / 2 % 2 and column
 // i / 4 * 8 + 2 (lane % 4) + i % 2.
 template <class H, int dim>

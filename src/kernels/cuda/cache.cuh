@@ -53,8 +53,7 @@ __device__ inline void four_halves<Int8>(uint32_t codes, uint32_t& low, uint32_t
   constexpr uint32_t kMagic = 0x64646464;                        // of f16: 1,024 and a byte
   const uint32_t biased = codes ^ 0x80808080u, offset = 0x64806480;  // 1,152
   low = __byte_perm(biased, kMagic, 0x4140), high = __byte_perm(biased, kMagic, 0x4342);
-  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(low) : "r"(offset));
-  asm("sub.rn.f16x2 %0, %0, %1;" : "+r"(high) : "r"(offset));
+  low = f16_pair_less(low, offset), high = f16_pair_less(high, offset);
 }
 // Eight codes as f16.
 template <class T>

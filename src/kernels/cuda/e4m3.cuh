@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/cuda/instructions.cuh"
+
 namespace sluice::kernels::cuda {
 
 // The two codes of a half word, the lower one in the lower half.
@@ -13,8 +15,7 @@ __device__ inline uint32_t halves_of_codes(uint16_t codes) {
   // An exponent's bias is 7, and f16's 15: 2^8 makes up for it, of subnormal codes too. Code 0x7F is NaN, which carries into bit 14 here.
   const uint32_t high = __byte_perm(codes, 0, 0x1404), magnitude = (high & 0x7F007F00u) >> 1;
   const uint32_t nan = ((magnitude + 0x00800080u) >> 14 & 0x00010001u) * 0x7FFFu, two_to_8 = 0x5C005C00u;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(magnitude), "r"(two_to_8));
-  pair |= nan | (high & 0x80008000u);
+  pair = f16_pair_times(magnitude, two_to_8) | nan | (high & 0x80008000u);
 #endif
   return pair;
 }

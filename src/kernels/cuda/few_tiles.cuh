@@ -31,7 +31,7 @@ template <class F> size_t room_for_inputs(const CudaContext* c, size_t wanted) {
 template <class F> __device__ inline uint8_t* ring_of_warp(uint8_t* ring) { return ring + few_warp() * F::kSlotBytes; }
 
 // A walk's copies that have been asked for but for the newest kDepth - 1 are there.
-template <class F> __device__ inline void ring_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(F::kDepth - 1) : "memory"); }
+template <class F> __device__ inline void ring_wait() { copies_wait<F::kDepth - 1>(); }
 
 // How many tiles ahead of a tile's products its successors' copies begin: a warp has so many steps of a tile at least.
 template <class F> __device__ inline int tiles_ahead(int cols) { return 1 + F::kDepth / max(1, F::steps(cols) / kFewWarps); }
@@ -57,7 +57,7 @@ struct Walk {
       rows.copy(slot, step, once);
       if ((step += kFewWarps) >= F::steps(a.p.cols)) index = tiles.at(++number), enter();
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    copies_commit();
   }
 };
 

@@ -1,4 +1,4 @@
-// f16 and bf16 behind one set of names, and the tensor cores' product of 16 x 16 by 16 x 8 (mma.m16n8k16).
+// f16 and bf16 behind one set of names.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/abi.h"
+#include "kernels/cuda/instructions.cuh"
 
 namespace sluice::kernels::cuda {
 
@@ -38,16 +39,8 @@ template <> __host__ __device__ constexpr DType dtype_of<__nv_bfloat16>() { retu
 
 // Two neighbours in a register, the first in the low half, of numbers that are known to be in range.
 template <class H> __device__ uint32_t pair_in_range(float low, float high);
-template <> __device__ inline uint32_t pair_in_range<__half>(float low, float high) {
-  uint32_t v;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
-  return v;
-}
-template <> __device__ inline uint32_t pair_in_range<__nv_bfloat16>(float low, float high) {
-  uint32_t v;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
-  return v;
-}
+template <> __device__ inline uint32_t pair_in_range<__half>(float low, float high) { return f16_pair(low, high); }
+template <> __device__ inline uint32_t pair_in_range<__nv_bfloat16>(float low, float high) { return bf16_pair(low, high); }
 
 // The same, clamped as from_float does.
 template <class H> __device__ inline uint32_t pair_of(float low, float high);
@@ -93,24 +86,6 @@ __device__ inline void store_pair(const Array& a, size_t i, float low, float hig
     case DType::kF16: *reinterpret_cast<uint32_t*>(static_cast<__half*>(a.data) + i) = pair_of<__half>(low, high); return;
     case DType::kBF16: *reinterpret_cast<uint32_t*>(static_cast<__nv_bfloat16*>(a.data) + i) = pair_of<__nv_bfloat16>(low, high); return;
   }
-}
-
-template <class H> __device__ void mma(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1);
-template <>
-__device__ inline void mma<__half>(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-template <>
-__device__ inline void mma<__nv_bfloat16>(float c[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// The same product alone, of f16.
-__device__ inline void mma_alone(float d[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};"
-      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
 }  // namespace sluice::kernels::cuda

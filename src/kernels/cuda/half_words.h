@@ -58,6 +58,7 @@ inline uint32_t half2_fma(uint32_t a, uint32_t b, uint32_t c) {
   return one(0) | one(16);
 }
 inline uint32_t half2_sub(uint32_t a, uint32_t b) { return half2_fma(a, 0x3C003C00u, b ^ 0x80008000u); }
+inline uint32_t half2_mul(uint32_t a, uint32_t b) { return half2_fma(a, b, 0x80008000u); }
 inline uint32_t and_or(uint32_t a, uint32_t b, uint32_t c) { return (a & b) | c; }
 inline uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t s) {
   uint32_t v = 0;

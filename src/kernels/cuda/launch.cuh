@@ -8,16 +8,9 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/cuda_context.h"
-#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/pipeline.cuh"
 
 namespace sluice::kernels::cuda {
-
-__device__ inline void let_next_begin() {
-  if constexpr (kHopper) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-}
-__device__ inline void wait_for_previous() {
-  if constexpr (kHopper) asm volatile("griddepcontrol.wait;" ::: "memory");
-}
 
 // Where to launch. beside: with all of a processor's memory for sharing, as products have it. A processor whose memory is divided
 // otherwise takes no other kernel's blocks until its own have ended, and a step of few tokens lives by the next kernel's loads. With many, attention
@@ -60,6 +53,16 @@ inline cudaError_t launch_early(Queue queue, dim3 grid, int threads, size_t shar
   config.attrs = attributes;
   config.numAttrs = unsigned(count);
   return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+}
+
+// A launch that begins where the stream has it. Its error is the runtime's last one.
+template <class... Params, class... Args>
+inline void launch(const CudaContext* c, dim3 grid, int threads, void (*kernel)(Params...), const Args&... args) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(unsigned(threads));
+  config.stream = c->stream;
+  cudaLaunchKernelEx(&config, kernel, Params(args)...);
 }
 
 }  // namespace sluice::kernels::cuda

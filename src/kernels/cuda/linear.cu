@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/cuda_context.h"
 #include "kernels/cuda/half_types.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
@@ -71,14 +72,14 @@ FloatInputs float_inputs(CudaContext* c, const LinearArgs& a, int cols, const in
   if (a.prologue == Prologue::kNone && !order && cols % kGroup == 0 && a.x_stride % 4 == 0 && reinterpret_cast<uintptr_t>(a.x.data) % 16 == 0)
     return {a.x.floats(), a.x_stride};
   const int stride = (cols + kGroup - 1) / kGroup * kGroup;
-  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, order, c->inputs, stride);
+  launch(c, a.num_tokens, 256, prologue_kernel<float>, a, cols, order, c->inputs, stride);
   return {c->inputs, stride};
 }
 
 // Inputs of a tiled type in the order that its columns want, as f16 with the prologue done: what any of the ways takes as it lies.
 LinearArgs in_order(CudaContext* c, const LinearArgs& a, int cols, const int32_t* order) {
   auto* to = reinterpret_cast<__half*>(c->inputs);
-  prologue_kernel<<<a.num_tokens, 256, 0, c->stream>>>(a, cols, order, to, cols);
+  launch(c, a.num_tokens, 256, prologue_kernel<__half>, a, cols, order, to, cols);
   LinearArgs ready = a;
   ready.x = {to, DType::kF16};
   ready.x_stride = cols;

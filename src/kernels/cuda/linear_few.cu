@@ -15,7 +15,7 @@ constexpr size_t kInputBytes = 128 * 1024;  // inputs that are kept in shared me
 template <class W, int column_tiles, int parts, bool in_shared, bool by_chunk, int row_tiles>
 __global__ void __launch_bounds__(kFewThreads) __maxnreg__(parts == 1 && column_tiles == 1 && row_tiles == 1 ? 88 : 128) few_kernel(const __grid_constant__ FewArgs a) {
   using F = RowWeights<W, column_tiles, parts, by_chunk, row_tiles>;
-  extern __shared__ __align__(128) uint8_t dynamic[];
+  uint8_t* const dynamic = dynamic_shared();
   let_next_begin();
   uint8_t* const ring = ring_of_warp<F>(dynamic);
   __shared__ int queue[Tiles::kQueue];

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kTileThreads) finish_kernel(const __grid_const
 }  // namespace
 
 void finish_slices(CudaContext* c, const Product& p, dim3 grid, int slices) noexcept {
-  finish_kernel<<<dim3(grid.x, grid.y, grid.z * kFinishBlocks), kTileThreads, 0, c->stream>>>(p, slices, c->parts);
+  launch(c, dim3(grid.x, grid.y, grid.z * kFinishBlocks), kTileThreads, finish_kernel, p, slices, c->parts);
 }
 
 FloatProducts float_products(WeightType type) noexcept {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/reduce.cuh"
 
@@ -155,10 +156,10 @@ void multiply_rows(CudaContext* c, const Product& p, const float* x, int x_strid
   const int blocks = (most_rows(p) + kRowWarps - 1) / kRowWarps;
   const FloatRows in{x, x_stride};
   if (p.tokens == 1) {
-    rows_kernel<W, 1><<<dim3(blocks, 1, p.outputs), kRowWarps * 32, 0, c->stream>>>(p, in);
+    launch(c, dim3(blocks, 1, p.outputs), kRowWarps * 32, rows_kernel<W, 1>, p, in);
   } else {
     const dim3 grid(blocks, (p.tokens + kPassTokens - 1) / kPassTokens, p.outputs);
-    rows_kernel<W, kPassTokens><<<grid, kRowWarps * 32, 0, c->stream>>>(p, in);
+    launch(c, grid, kRowWarps * 32, rows_kernel<W, kPassTokens>, p, in);
   }
 }
 
@@ -170,7 +171,7 @@ void multiply_tiles(CudaContext* c, const Product& p, const float* x, int x_stri
   const int wanted = std::min({2 * c->processors / count, int(kPartTiles) / count, steps / kSliceSteps});
   const int slice_steps = (steps + std::max(wanted, 1) - 1) / std::max(wanted, 1), slices = (steps + slice_steps - 1) / slice_steps;
   const dim3 grid(tiles.x, tiles.y, tiles.z * slices);
-  tile_kernel<W><<<grid, kTileThreads, 0, c->stream>>>(p, {x, x_stride}, slices, slice_steps * kDepth, c->parts);
+  launch(c, grid, kTileThreads, tile_kernel<W>, p, FloatRows{x, x_stride}, slices, slice_steps * kDepth, c->parts);
   if (slices > 1) finish_slices(c, p, tiles, slices);
 }
 

@@ -163,7 +163,7 @@ void finish_fp8(CudaContext* c, const Output& o, int tokens, const float* sums, 
 
 void expand_fp8(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept {
   const dim3 grid(unsigned((cols / 8 + kThreads - 1) / kThreads), unsigned(end - begin));
-  expand_kernel<<<grid, kThreads, 0, c->stream>>>(o, cols, begin, static_cast<__half*>(to));
+  launch(c, grid, kThreads, expand_kernel, o, cols, begin, static_cast<__half*>(to));
 }
 
 }  // namespace sluice::kernels::cuda

@@ -13,7 +13,7 @@ constexpr int kFusedTokens = 1, kFusedCols = 8192;  // up to here, blocks prepar
 template <class T, int tiles>
 __global__ void __launch_bounds__(kFewThreads, 2) quant_kernel(const __grid_constant__ FewArgs a, int input_bytes) {
   using F = TiledWeights<T, tiles>;
-  extern __shared__ __align__(128) uint8_t dynamic[];
+  auto& dynamic = dynamic_shared_bytes;
   let_next_begin();
   uint8_t* const ring = ring_of_warp<F>(dynamic + input_bytes);
   __shared__ int queue[Tiles::kQueue];
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kFewThreads) expand_kernel(const uint8_t* tile
 template <class T>
 void expand_tiles(CudaContext* c, const Output& o, int cols, int begin, int end, void* to) noexcept {
   const int warps = (end - begin + kUnitRows - 1) / kUnitRows * units_of(cols), blocks = (warps * 32 + kFewThreads - 1) / kFewThreads;
-  expand_kernel<T><<<blocks, kFewThreads, 0, c->stream>>>(o.weight, cols, begin, end, static_cast<__half*>(to));
+  launch(c, blocks, kFewThreads, expand_kernel<T>, o.weight, cols, begin, end, static_cast<__half*>(to));
 }
 
 }  // namespace sluice::kernels::cuda

@@ -1,14 +1,15 @@
-// Shared memory's addresses, barriers of some of a block's threads, and asking the cache for what will be read.
+// Instructions that reach memory or other threads: shared memory's addresses, copies to it, barriers of some of a block's threads, and asking the cache for what
+// will be read.
 #pragma once
 #include <cstdint>
 
+#include "kernels/cuda/hopper.cuh"
+
 namespace sluice::kernels::cuda {
 
-// The shared memory that a launch asks for.
-__device__ inline uint8_t* dynamic_shared() {
-  extern __shared__ uint8_t dynamic_shared_bytes[];
-  return dynamic_shared_bytes;
-}
+// The shared memory that a launch asks for. (As a pointer; the array itself is only for whom the compiler makes better code of it.)
+extern __shared__ __align__(128) uint8_t dynamic_shared_bytes[];
+__device__ inline uint8_t* dynamic_shared() { return dynamic_shared_bytes; }
 __device__ inline uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 // Asks the second-level cache for the line of 128 bytes that this is in.
@@ -21,6 +22,36 @@ __device__ inline uint64_t policy_once() {
 }
 __device__ inline void copy_once(uint32_t to, const void* from, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::256B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "l"(policy) : "memory");
+}
+// Of 4 or 8 bytes, by the first-level cache.
+template <int bytes>
+__device__ inline void copy_few(uint32_t to, const void* from) { asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory"); }
+// Of 16 bytes, which are zeros where there is nothing to copy.
+__device__ inline void copy_or_zeros(uint32_t to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
+}
+// A thread's copies since the last commit become a group; it waits for all but the newest `left` groups, or for all copies.
+__device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int left>
+__device__ inline void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory"); }
+__device__ inline void copies_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+// Loads past the first-level cache of what is read once.
+__device__ inline uint4 load_once16(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
+  return v;
+}
+__device__ inline uint2 load_once8(const void* p) {
+  uint2 v;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+  return v;
+}
+// What launch.cuh says; nothing below 9.0.
+__device__ inline void let_next_begin() {
+  if constexpr (kHopper) asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ inline void wait_for_previous() {
+  if constexpr (kHopper) asm volatile("griddepcontrol.wait;" ::: "memory");
 }
 // A barrier of the first `threads` threads of a block.
 template <int threads>

@@ -407,8 +407,7 @@ __device__ double log_probabilities(const Row<ranks>& row, int num_top, sample::
 
 template <int ranks>
 __device__ inline void sample_row(const SampleArgs& a) {
-  extern __shared__ uint4 memory[];
-  Shared& shared = *reinterpret_cast<Shared*>(memory);
+  Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared());
   let_next_begin();
   wait_for_previous();
   const int index = blockIdx.x / ranks;

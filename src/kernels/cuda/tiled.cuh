@@ -67,7 +67,7 @@ struct Slot {
   template <int bytes>
   __device__ static void copy_bytes(uint32_t to, const uint8_t* from) {
     if constexpr (bytes == 16) copy_once(to, from, policy_once());
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(bytes) : "memory");
+    else copy_few<bytes>(to, from);
   }
 };
 
