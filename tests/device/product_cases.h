@@ -80,8 +80,8 @@ void holds(Takes takes, Multiply multiply, const Case& c, uint64_t seed) {
   ASSERT_TRUE(takes(&context, c.type, p));
   // Inputs are the kernel ahead's results.
   std::vector<uint8_t> inputs(x.bytes.size(), 0x5A);
-  ahead_ends = [&] { inputs = x.bytes; };
-  launch_seed = seed;
+  emulator::ahead_ends = [&] { inputs = x.bytes; };
+  emulator::launch_seed = seed;
   LinearArgs a;
   a.num_tokens = c.tokens, a.x = {inputs.data(), DType::kBF16}, a.x_stride = c.cols;
   multiply(&context, c.type, p, a);

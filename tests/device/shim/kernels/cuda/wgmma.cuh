@@ -1,12 +1,17 @@
 // kernels/cuda/wgmma.cuh on the emulator: products with both factors in shared memory.
 #pragma once
+#include <cuda_fp8.h>
+
 #include <cstring>
 #include <stdexcept>
 
+#include "base/fp8.h"
 #include "kernels/cuda/half_types.cuh"
 #include "kernels/cuda/pipeline.cuh"
 
 namespace sluice::kernels::cuda {
+
+inline float to_float(__nv_fp8_e4m3 v) { return e4m3_to_float(v.bits); }
 
 inline uint64_t matrix_at(uint32_t address, uint32_t panel_step, uint32_t rows_step = 1024) {
   return uint64_t((address & 0x3FFFF) >> 4) | uint64_t(panel_step >> 4) << 16 | uint64_t(rows_step >> 4) << 32 | uint64_t(1) << 62;
@@ -30,7 +35,7 @@ float element(uint64_t factor, int row, int byte) {
 template <class E, int n>
 void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {
   float* sums = d;
-  const int thread = emulator::place().thread;
+  const int thread = int(emulator::place.thread.x);
   emulator::product_begin([=] {
     constexpr int kDepth = 32 / int(sizeof(E));
     const int lane = thread % 32, first = thread / 32 % 4 * 16 + lane / 4;
@@ -51,5 +56,9 @@ void multiply(float (&d)[n / 2], uint64_t a, uint64_t b, int add) {
       }
   });
 }
+
+// With a left factor in registers; not emulated.
+template <class H, int n>
+void multiply_held(float (&)[n / 2], const uint32_t[4], uint64_t, int) { throw std::runtime_error("a product that is not emulated"); }
 
 }  // namespace sluice::kernels::cuda
