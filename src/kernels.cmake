@@ -16,6 +16,7 @@ if(SLUICE_CUDA)
   set_source_files_properties(kernels/cuda/sample.cu PROPERTIES COMPILE_OPTIONS -fmad=false)
 else()
   sluice_layer(kernels DEPS base tensor quant sample EXCLUDE cuda)
+  sluice_table(kernels cuda/tiled TiledType tiled kernels/cuda/tiled.h sluice::kernels::cuda cu)  # for tests/cuda_on_host alone
 endif()
 # Under sanitizers that look for what kernels do not have (races, branches that a fuzzer steers), these files take most of the time to compile. Of the others they have
 # those of addresses alone.
